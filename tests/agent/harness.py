@@ -205,10 +205,10 @@ class Site:
 
     async def stop(self) -> None:
         """Stop cleanly, unless the agent is killed first."""
-        life = self.node.life
+        process = self.node.process
         self.stopping.set()
-        await self.world.until(lambda: self.reconciler is None or self.node.life is not life or not self.node.alive)
-        if self.node.life is life:
+        await self.world.until(lambda: self.reconciler is None or self.node.process is not process or not self.node.alive)
+        if self.node.process is process:
             self.node.kill()
 
     def close(self) -> None:
@@ -265,10 +265,10 @@ class Site:
         return client
 
     def _client_of(self, store: FakeStore) -> FakeClient:
-        assert self.node.life is not None
-        client = store.client(self.node.life.name)
+        assert self.node.process is not None
+        client = store.client(self.node.process.name)
         client.link.latency = self.world.usual_latency
-        self.node.life.clients.append(client)
+        self.node.process.clients.append(client)
         return client
 
     def heal(self) -> None:

@@ -71,7 +71,7 @@ async def suspend(fleet: Fleet, server: SimServer) -> None:
     for one in fleet.servers:
         if one.host is server.host:
             fleet.judge.sleeps(one)
-    running.pause(clock_stands=True)
+    running.pause(clock_stops=True)
     await _a_while(fleet)
     running.resume()
 

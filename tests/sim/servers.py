@@ -35,7 +35,7 @@ from holdfast.server.election.registrar import Registrar
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
-from holdfast.testing.sim.nodes import ProcessLife
+from holdfast.testing.sim.nodes import SimProcess
 from holdfast.testing.store.link import later
 
 T = TypeVar("T")
@@ -76,21 +76,21 @@ class Host:
         self.name = name
         self.boots = 1
         self.first = world.node(name, rate=rate, wall_error=seconds(wall_error))
-        self._table: dict[tuple[str, int], ProcessLife] = {}
+        self._table: dict[tuple[str, int], SimProcess] = {}
 
     @property
     def boot_id(self) -> str:
         return f"{self.name}, boot {self.boots}"
 
-    def pid(self, namespace: str, life: ProcessLife) -> int:
+    def pid(self, namespace: str, process: SimProcess) -> int:
         """A number for a new process: the lowest that was never used in that namespace, as in a young container."""
         pid = FIRST_PID + sum(1 for where, _ in self._table if where == namespace)
-        self._table[namespace, pid] = life
+        self._table[namespace, pid] = process
         return pid
 
     def is_gone(self, namespace: str, pid: int) -> bool:
-        life = self._table.get((namespace, pid))
-        return life is None or life.dead
+        process = self._table.get((namespace, pid))
+        return process is None or process.dead
 
 
 Seen = Callable[["SimServer", LeadershipCell], None]
@@ -159,15 +159,15 @@ class SimServer:
         """SIGTERM: gives leadership and name back, in bounded time; then the process is gone."""
         if self.electing.alive:
             self._stopping.set()
-            life = self.electing.life
+            process = self.electing.process
             await asyncio.sleep(self.timings.ttl.total_seconds())
-            if self.electing.life is life:
+            if self.electing.process is process:
                 self.electing.kill()
 
     def _start_electing(self, node: Node) -> None:
         store = node.store(deadline=self.timings.rpc_timeout)
-        assert node.life is not None
-        pid = self.host.pid(self.namespace, node.life)
+        assert node.process is not None
+        pid = self.host.pid(self.namespace, node.process)
         me = Leader(self.called, self.host.name, pid, self.host.boot_id, self.namespace, self.clock.wall())
         self._stopping = asyncio.Event()
         found = self.found
@@ -248,8 +248,8 @@ class SimServer:
 
     async def _write(self, fenced: FencedStore) -> None:
         self._numbers += 1
-        assert self.writing.life is not None
-        data = Data(self.name, self.writing.life.name, fenced.term, self._numbers)
+        assert self.writing.process is not None
+        data = Data(self.name, self.writing.process.name, fenced.term, self._numbers)
         try:
             await fenced.put(DATA + b"%d" % (self._numbers % 3), msgspec.json.encode(data))
         except (StoreAway, NoSpace) as error:

@@ -176,11 +176,11 @@ async def _run_status(world: World, database: Database, servers: list[ObservingS
     for server in servers:
         server.start()
     client = world.connect("agents")
-    life = [asyncio.create_task(one) for one in (_report(world, client), _edit(world, database))]
+    tasks = [asyncio.create_task(one) for one in (_report(world, client), _edit(world, database))]
     await inject_server_faults(fleet, lasting=TROUBLE)
-    for task in life:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*life, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     observed = SqlObserved(database.connect())
     world.note("the trouble is over; endpoints flap once more, and nothing changes any more")
     bound = map(_status_key_of, observed.wanted(ENDPOINT.prefix(REGION), None, 1_000))

@@ -95,7 +95,7 @@ def test_C1_a_write_under_an_old_belief_is_refused_by_the_fence() -> None:
         """The elector is dead, and the machine stood still with its clock: nothing but the fence can know."""
         pair.leader.electing.kill()
         pair.fleet.judge.sleeps(pair.leader)
-        pair.leader.writing.pause(clock_stands=True)
+        pair.leader.writing.pause(clock_stops=True)
         await pair.world.until(lambda: pair.leads(pair.other), within=TIMINGS.ttl + seconds(2))
         pair.leader.writing.resume()
         assert pair.leads(pair.leader), "it does not know better, and that is the point"

@@ -1,8 +1,12 @@
-"""Public fakes and fixtures for testing what is built on Holdfast: docs/developing/testing.md.
+"""Public fakes and fixtures for testing code built on Holdfast: docs/developing/testing.md.
 
-`FakeStore` is an etcd in memory with every fault on demand, `fakes.dataplane.FakeDataplane` a balancer's dataplane with
-flows. `simulate` runs shipped workers on virtual time, in an order that a seed decides. `real.etcd`, `real.postgres`,
-`real.netns` and `real.proxy` are real things that clean up after themselves; `fixtures` makes pytest fixtures of them.
+- `FakeStore`: an etcd in memory with every fault on demand (`store/`).
+- `simulate`: shipped workers on virtual time, in an order that a seed decides (`sim/`).
+- `fakes/`: a reconciler's source and target, the balancer's dataplane, the agent's kernel.
+- `real/`: etcd, PostgreSQL, network namespaces, proxies, daemons and whole fleets that clean up after themselves;
+  `fixtures` makes pytest fixtures of them.
+- `fault`: runs a test with its protection and without it.
+
 Only tests and the lab import this package.
 """
 

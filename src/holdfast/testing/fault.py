@@ -4,7 +4,7 @@
     def test_C5_a_finished_one_shot_job_is_left_alone(…): …
 
 The test runs twice, each time with fresh fixtures: as it is, when it must pass; and with the named function replaced,
-when it must fail. A protection whose removal nobody notices is not tested. The replacement also holds in every Python
+when it must fail. A protection whose removal no test notices is untested. The replacement also holds in every Python
 process that the test starts (`PYTHONPATH` and `FAULT_TEST_REMOVES` are set for it), so that scenarios with real
 processes are no exception.
 """
@@ -28,7 +28,7 @@ _FOLDER = Path(__file__).parent / "removal"
 
 
 def fault(*rows: str, without: str, returns: object = None, by: str | None = None) -> pytest.MarkDecorator:
-    """Marks a test as the proof of these rows.
+    """Mark a test as the proof of these rows.
 
     `without` names the protection (`module:function` or `module:Class.method`); it is replaced by the function that
     `by` names, or by one that does nothing and returns `returns`, which must be plain JSON.
@@ -37,7 +37,7 @@ def fault(*rows: str, without: str, returns: object = None, by: str | None = Non
 
 
 def apply_removal(without: str, returns: object, by: str | None) -> tuple[Any, str, Any]:
-    """Where the protection is, what it is called there, and what stands in for it."""
+    """Return the object that has the protection, its path, and its replacement."""
     owner, _, name = _find(without)
     if by is None:
         return owner, name, lambda *_args, **_kwargs: returns
@@ -51,13 +51,13 @@ def _find(place: str) -> tuple[Any, str, str]:
     owner: Any = importlib.import_module(module)
     for part in outer:
         owner = getattr(owner, part)
-    getattr(owner, name)  # a protection that is not there cannot be removed: say so here
+    getattr(owner, name)  # fail here if the protection does not exist
     return owner, path, name
 
 
 @contextlib.contextmanager
 def removed(without: str, returns: object = None, by: str | None = None) -> Iterator[None]:
-    """Removes a protection in this process and in every Python process started meanwhile."""
+    """Remove a protection in this process and in every Python process started inside the block."""
     owner, path, stand_in = apply_removal(without, returns, by)
     told = json.dumps({"without": without, "returns": returns, "by": by})
     here = os.pathsep.join([str(_FOLDER), str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -92,7 +92,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 def _is_our_own(failure: BaseException) -> bool:
-    """Also in a task that others of its group went down with."""
+    """Return True for an error of the removal itself, also inside a group."""
     if isinstance(failure, BaseExceptionGroup):
         return failure.subgroup(_OUR_OWN_FAULTS) is not None
     return isinstance(failure, _OUR_OWN_FAULTS)

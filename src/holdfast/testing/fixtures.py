@@ -1,6 +1,6 @@
 """Pytest fixtures for real things. `pytest_plugins = ["holdfast.testing.fixtures"]` in a conftest makes them known.
 
-Each is a plain context manager of this package; here it only becomes a fixture, and what cannot be had on this
+Each is a plain context manager of this package; here it becomes a fixture, and what is unavailable on this
 machine becomes a skip with its reason.
 """
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def or_skip(thing: contextlib.AbstractContextManager[T]) -> Iterator[T]:
-    """The thing, or a skip that says what is missing."""
+    """Enter the context, or skip the test with what is missing."""
     with contextlib.ExitStack() as held:
         try:
             value = held.enter_context(thing)

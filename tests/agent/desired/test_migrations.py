@@ -451,14 +451,14 @@ def test_an_agent_that_restarts_during_a_migration_changes_nothing(tmp_path: Pat
 @contextlib.contextmanager
 def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
     """Lists of this kind get no answer."""
-    prefixes, everything = {kind.prefix(REGION) for kind in kinds}, FakeClient.everything
+    prefixes, everything = {kind.prefix(REGION) for kind in kinds}, FakeClient.list_all
 
     async def some(self: FakeClient, prefix: bytes) -> Snapshot:
         if prefix in prefixes:
             raise StoreAway("no list for now")
         return await everything(self, prefix)
 
-    with patch.object(FakeClient, "everything", some):
+    with patch.object(FakeClient, "list_all", some):
         yield
 
 

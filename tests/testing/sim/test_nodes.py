@@ -67,7 +67,7 @@ def test_a_suspended_machine_stops_every_process_and_none_of_them_knows() -> Non
         other = one.beside("m/other")
         ticks, others = ticking(world, one), ticking(world, other)
         await asyncio.sleep(1.5)
-        other.pause(clock_stands=True)
+        other.pause(clock_stops=True)
         await asyncio.sleep(20)
         assert one.paused
         one.resume()
@@ -83,7 +83,7 @@ def test_a_process_that_starts_on_a_suspended_machine_waits() -> None:
         one = world.node("m")
         ticking(world, one)
         other = one.beside("m/other")
-        one.pause(clock_stands=True)
+        one.pause(clock_stops=True)
         others = ticking(world, other)
         await asyncio.sleep(5)
         assert others == []
@@ -100,7 +100,7 @@ def test_a_stopped_process_stays_stopped_when_its_machine_goes_on() -> None:
         other = one.beside("m/other")
         ticks, others = ticking(world, one), ticking(world, other)
         one.pause()
-        other.pause(clock_stands=True)
+        other.pause(clock_stops=True)
         await asyncio.sleep(5)
         other.resume()
         await asyncio.sleep(3.5)

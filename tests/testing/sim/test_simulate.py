@@ -284,7 +284,7 @@ def test_a_paused_machine_knows_nothing_of_its_pause() -> None:
     async def scenario(world: World) -> list[tuple[float, float]]:
         seen = ticks(world, "a")
         await asyncio.sleep(1.5)
-        world.node("a").pause(clock_stands=True)
+        world.node("a").pause(clock_stops=True)
         await asyncio.sleep(20)
         world.node("a").resume()
         await asyncio.sleep(1.2)

@@ -1,4 +1,4 @@
-"""A SQL inventory with its tables made, for a test or a lab. Gone from memory with its block; the database stays."""
+"""A SQL inventory with its tables created, for tests and the lab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.inventory.sql.migrate import migrate
 
 @contextlib.contextmanager
 def fresh_engine(address: str, limits: DatabaseTimeouts | None = None) -> Iterator[Engine]:
-    """An engine of the database at that address, which has all tables from here on."""
+    """Open the database at that address, create its tables, and dispose of the engine with the block."""
     engine = open_engine(database_url(address), limits)
     try:
         migrate(engine)

@@ -1,6 +1,6 @@
-"""A PostgreSQL of the test run's own: one cluster in a temporary folder, reachable over a unix socket alone.
+"""A PostgreSQL of the test run's own: one cluster in a temporary folder, reachable only over a unix socket.
 
-It never syncs to disk, so it is quick: it survives its own kill, and only a power cut would find it out. PostgreSQL
+It never syncs to disk, so it is quick: it survives a kill, and only a power cut would lose data. PostgreSQL
 refuses to run as root; as root it runs as the user `postgres`, or `nobody`.
 """
 
@@ -51,14 +51,14 @@ class Postgres:
         self.process = Process(command, log=home / "postgres.log", user=user, orphaned=signal.SIGQUIT)
 
     def create_database(self) -> str:
-        """A new, empty database; its SQLAlchemy address."""
+        """Create an empty database and return its SQLAlchemy address."""
         self._made += 1
         name = f"test{self._made}"
         self.query("postgres", f"CREATE DATABASE {name}")
         return f"postgresql+psycopg://holdfast@/{name}?host={self.home}"
 
     def query(self, database: str, sql: str) -> str:
-        """Runs one statement with psql; what it printed, rows as lines."""
+        """Run one statement with psql and return its output, rows as lines."""
         where = ["-h", str(self.home), "-U", "holdfast", "-d", database]
         return run([str(self._programs / "psql"), *where, "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", sql]).strip()
 
@@ -67,15 +67,15 @@ class Postgres:
         wait_until(self._answers, "PostgreSQL answers", within=_PATIENCE)
 
     def kill(self) -> None:
-        """The whole server goes without a goodbye. What was committed is there after the next start."""
-        self.process.pause()  # nobody is born between the count and the kill
+        """SIGKILL the server. What was committed is there after the next start."""
+        self.process.pause()  # it must not fork a session between the listing and the kill
         sessions = children(self.process.pid)
         self.process.kill()
-        # They notice by themselves that their parent is gone, and until then keep a new one from starting.
+        # Sessions notice that their parent is gone, and until then keep a new server from starting.
         wait_until(lambda: not any(map(running, sessions)), "the sessions of PostgreSQL end", within=_PATIENCE)
 
     def restart(self) -> None:
-        """Starts it again, after ending it (and every session) if it runs."""
+        """Stop it, and every session, if it runs, and start it again."""
         self.process.stop(signal.SIGINT)
         self.start()
 
@@ -94,7 +94,7 @@ class Postgres:
 
 @contextlib.contextmanager
 def postgres_cluster() -> Iterator[Postgres]:
-    """A running PostgreSQL with the superuser `holdfast`. Gone with the block."""
+    """Run a PostgreSQL with the superuser `holdfast` until the block ends."""
     programs, user = _programs(), _user()
     with folder() as home:
         if user is not None:
@@ -109,7 +109,7 @@ def postgres_cluster() -> Iterator[Postgres]:
 
 
 def _programs() -> Path:
-    """Debian keeps the server's programs out of PATH, a folder per version."""
+    """Return the folder of the server's programs: Debian keeps them out of PATH, a folder per version."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
     return versions[-1].parent if versions else Path(tool("initdb")).resolve().parent
 

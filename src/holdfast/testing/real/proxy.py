@@ -1,12 +1,12 @@
-"""A TCP proxy that delays, goes silent in one direction or both, resets and refuses, as it is told at run time.
+"""A TCP proxy that delays, drops silently in one or both directions, resets and refuses, controlled at run time.
 
     with fault_proxy(port) as proxy:
         connect to proxy.port ...
-        proxy.half_open(towards="client")   # the server still hears, the client hears nothing, nobody gets an error
+        proxy.half_open(towards="client")   # the server still receives, the client does not, neither gets an error
         proxy.heal()
 
-What is held back is not lost: after `heal` it flows on, as after a network that came back. It runs in a thread of its
-own with its own loop, so it does its work however busy the test is, and ends with the test's process.
+Data that is held back is not lost: `heal` delivers it, as a recovered network does. The proxy runs in a thread of its
+own with its own loop, so that a busy test does not stop it, and ends with the test's process.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Channel:
         self._writers = (client, server)
 
     def reset(self) -> None:
-        """Ends both sides with a TCP reset instead of an orderly end."""
+        """End both sides with a TCP reset."""
         for writer in self._writers:
             sock: socket.socket = writer.get_extra_info("socket")
             with contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._port = reserved_ports(1)
-        """Ours also while nobody listens on it."""
+        """Reserved also while the proxy does not listen."""
         self._server: asyncio.Server | None = None
         self._resets = 0
         self._channels: list[_Channel] = []
@@ -79,33 +79,33 @@ class FaultProxy:
 
     @property
     def connections(self) -> int:
-        """How many connections are open through the proxy now."""
+        """Number of open connections through the proxy."""
         return len(self._channels)
 
     def delay(self, seconds: float) -> None:
-        """Everything takes that much longer, in each direction."""
+        """Delay everything, in each direction."""
         self._delay = seconds
 
     def half_open(self, *, towards: Side, new: bool = False) -> None:
-        """What flows towards that side stops, silently; the other direction flows. With `new`, also on connections
-        that are yet to come; without it, those are well."""
+        """Hold back what flows towards that side, silently; the other direction flows. With `new`, also on connections
+        that are yet to come."""
         self._tell(lambda: self._silence(frozenset({towards}), new=new))
 
     def black_hole(self, *, new: bool = True) -> None:
-        """Nothing flows any more, and nobody is told."""
+        """Hold back everything, silently."""
         self._tell(lambda: self._silence(frozenset({"client", "server"}), new=new))
 
     def reset(self) -> None:
-        """Every open connection ends with a TCP reset."""
+        """Reset every open connection."""
         self._tell(self._reset)
 
     def refuse(self) -> None:
-        """Nobody listens any more: open connections are reset, new ones refused."""
+        """Stop listening: open connections are reset, new ones refused."""
         self._tell(self._stop_listening)
         self._tell(self._reset)
 
     def heal(self) -> None:
-        """Everything passes, at once; what was held back flows on."""
+        """Let everything pass without delay, and deliver what was held back."""
         self._delay = 0.0
         self._tell(self._release)
         if self._server is None:
@@ -205,7 +205,7 @@ class FaultProxy:
 
 @contextlib.contextmanager
 def fault_proxy(target: int) -> Iterator[FaultProxy]:
-    """A running proxy to a port on loopback. Gone with the block."""
+    """Run a proxy to a port on loopback until the block ends."""
     proxy = FaultProxy(target)
     proxy.start()
     try:

@@ -1,9 +1,9 @@
-"""A storm: faults at times, of kinds and on nodes that the seed decides, each with an end of its own.
+"""Fault injection: faults of random kinds, at random times, on random nodes, all drawn from the seed.
 
     await inject_faults(world, ["a", "b", "c"], lasting=seconds(120), revive=start_server)
 
-When it returns every fault is over: links are healed and as quick as usual, nobody is paused, and the dead have been
-revived. What a scenario then still finds wrong is not the storm's doing. Faults overlap; one that ends may end another
+When it returns every fault is over: links are healed and as quick as usual, no node is paused, and killed nodes are
+revived. An error that a scenario finds then is not caused by a fault. Faults overlap; one that ends may end another
 of its kind on the same node, too.
 """
 
@@ -23,62 +23,62 @@ Fault = Callable[[World, Node, Revive], Coroutine[Any, Any, None]]
 
 
 async def pause(world: World, node: Node, _revive: Revive) -> None:
-    """SIGSTOP for a while."""
+    """Send SIGSTOP, and SIGCONT later."""
     node.pause()
-    await _a_while(world)
+    await _some_time(world)
     node.resume()
 
 
 async def suspend(world: World, node: Node, _revive: Revive) -> None:
-    """A hypervisor's pause: the machine's own clocks know nothing of it."""
-    node.pause(clock_stands=True)
-    await _a_while(world)
+    """Pause the machine by its hypervisor, so that its own clocks stop."""
+    node.pause(clock_stops=True)
+    await _some_time(world)
     node.resume()
 
 
 async def kill(world: World, node: Node, revive: Revive) -> None:
-    """SIGKILL, and a new process later."""
+    """Send SIGKILL, and start a new process later."""
     node.kill()
-    await _a_while(world)
+    await _some_time(world)
     if not node.alive:
         revive(node)
 
 
 async def partition(world: World, node: Node, _revive: Revive) -> None:
-    """The node is cut off from the store for a while."""
+    """Cut the node off from the store."""
     world.note(f"{node.name} is cut off")
     for client in node.clients:
         client.link.cut()
-    await _a_while(world)
+    await _some_time(world)
     for client in node.clients:
         client.link.heal()
 
 
 async def lose_replies(world: World, node: Node, _revive: Revive) -> None:
-    """For a while half the calls are lost, some before and some after they were applied."""
+    """Lose half the calls, some before and some after they were applied."""
     world.note(f"{node.name} loses replies")
     fates = [Fate.ANSWERED, Fate.ANSWERED, Fate.REQUEST_LOST, Fate.REPLY_LOST]
     clients = node.clients
     for client in clients:
         client.link.fate_of = lambda _method: world.random.choice(fates)
-    await _a_while(world)
+    await _some_time(world)
     for client in clients:
         client.link.fate_of = always_answered
 
 
 async def slow(world: World, node: Node, _revive: Revive) -> None:
-    """For a while every message takes up to two seconds."""
+    """Delay every message by up to two seconds."""
     world.note(f"{node.name} is slow")
     clients = node.clients
     for client in clients:
         client.link.latency = lambda: world.random.uniform(0, 2)
-    await _a_while(world)
+    await _some_time(world)
     for client in clients:
         client.link.latency = world.usual_latency
 
 
 async def reset(world: World, node: Node, _revive: Revive) -> None:
-    """Every connection of the node is reset."""
+    """Reset every connection of the node."""
     world.note(f"{node.name} is disconnected")
     for client in node.clients:
         client.link.disconnect()
@@ -86,20 +86,20 @@ async def reset(world: World, node: Node, _revive: Revive) -> None:
 
 
 async def step_wall_clock(world: World, node: Node, _revive: Revive) -> None:
-    """Somebody sets the wall clock, by up to an hour either way (C9)."""
+    """Step the wall clock by up to an hour either way (C9)."""
     by = seconds(world.random.uniform(-3600, 3600))
     world.note(f"the wall clock of {node.name} steps by {by.total_seconds():.0f} s")
     node.clock.step(by)
 
 
 async def change_etcd_leader(world: World, _node: Node, _revive: Revive) -> None:
-    """etcd's own leader changes, and every lease begins again (C23)."""
+    """Change etcd's leader, which extends every lease (C23)."""
     world.note("etcd has a new leader")
     world.store.change_leader()
 
 
 async def compact(world: World, _node: Node, _revive: Revive) -> None:
-    """Everything but the present is compacted away."""
+    """Compact everything but the present revision."""
     if world.store.revision > world.store.keys.compacted:
         world.note("the store is compacted")
         world.store.compact()
@@ -132,7 +132,7 @@ async def inject_faults(
     faults: Sequence[Fault] = tuple(FAULTS.values()),
     calm: Duration = seconds(2),
 ) -> None:
-    """Lets faults loose on the nodes; between two of them it is calm for up to twice `calm`."""
+    """Inject faults into the nodes, with up to twice `calm` between two of them."""
     under_way: set[asyncio.Task[None]] = set()
     end = world.time + lasting.total_seconds()
     while world.time < end:
@@ -142,6 +142,6 @@ async def inject_faults(
     await asyncio.gather(*under_way)
 
 
-async def _a_while(world: World) -> None:
+async def _some_time(world: World) -> None:
     """Mostly short, sometimes longer than any lease."""
     await asyncio.sleep(world.random.choice([0.05, 1, 5, 20]) * world.random.uniform(0.5, 1.5))

@@ -1,12 +1,12 @@
-"""An event loop on which time is a number and the order of things comes from a seed.
+"""An event loop on virtual time, in an order drawn from a seed.
 
 When nothing is ready, time jumps to the next timer. Among callbacks that are ready together the order is drawn from
 the seed, except that plain callbacks of one node keep theirs, as asyncio promises; steps of tasks may come in any
 order. Nothing waits for the real world: there are no sockets, threads or signals here, and asking for one fails. A
-loop with nothing left to do while somebody waits is a deadlock, and says who waits.
+loop with nothing left to do while tasks wait is a deadlock, and its error names them.
 
-Every callback belongs to the life of the node that made it (see `LIFE`): a frozen life's callbacks are kept until it
-thaws, a dead life's never run, and each life reads its own clock as `loop.time()`.
+Every callback belongs to the process that made it (see `CURRENT`): callbacks of a frozen process are suspended until it
+thaws, those of a dead one never run, and each process reads its own clock as `loop.time()`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Ts = TypeVarTuple("Ts")
 STEPS_WITHOUT_TIME = 200_000
 
 
-class Life(Protocol):
-    """One run of a simulated process, as the loop sees it."""
+class LoopProcess(Protocol):
+    """A simulated process, as the loop sees it."""
 
     number: int
     name: str
@@ -35,31 +35,31 @@ class Life(Protocol):
     dead: bool
 
     def local(self, world: float) -> float:
-        """This process's clock when the world's shows `world`."""
+        """Return the process's clock at that world time."""
         ...
 
     def world(self, local: float) -> float:
-        """When, in the world's time, this process's clock shows `local`."""
+        """Return the world time at which the process's clock shows `local`."""
         ...
 
 
-LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("LIFE", default=None)
-"""Whose code is running. Empty for the world itself: the scenario, the network, the store."""
+CURRENT: contextvars.ContextVar[LoopProcess | None] = contextvars.ContextVar("CURRENT", default=None)
+"""The process whose code is running. Empty for the world itself: the scenario, the network, the store."""
 
 
-class _Made(NamedTuple):
-    """Which task of the simulation it is, counted from its start, and who made it."""
+class _Origin(NamedTuple):
+    """Serial number of a task in the simulation, and the process that made it."""
 
     serial: int
     by: str
 
 
 class Stuck(Exception):
-    """The simulation cannot go on: a deadlock, a loop in which time stands still, or no end in sight."""
+    """The simulation cannot continue: a deadlock, a loop that does not advance time, or the time limit."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs everything of one simulation. `observe` is told every step: when, whose, what."""
+    """Runs one simulation. `observe` is called for every step with its time, process and name."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -74,12 +74,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._patience: float = STEPS_WITHOUT_TIME
         self._made = 0
         self._idle_steps = 0
-        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Made] = weakref.WeakKeyDictionary()
-        self._kept: list[asyncio.Handle] = []
+        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Origin] = weakref.WeakKeyDictionary()
+        self._suspended: list[asyncio.Handle] = []
 
     def time(self) -> float:
-        life = LIFE.get()
-        return self.world_time if life is None else life.local(self.world_time)
+        process = CURRENT.get()
+        return self.world_time if process is None else process.local(self.world_time)
 
     def call_at(
         self,
@@ -88,8 +88,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        life = LIFE.get() if context is None else context.get(LIFE)
-        return super().call_at(when if life is None else life.world(when), callback, *args, context=context)
+        process = CURRENT.get() if context is None else context.get(CURRENT)
+        return super().call_at(when if process is None else process.world(when), callback, *args, context=context)
 
     def create_task(
         self,
@@ -102,41 +102,45 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._made += 1
         named = name or f"{getattr(coro, '__qualname__', 'task')}#{self._made}"
         task = super().create_task(coro, name=named, context=context, **options)
-        life = LIFE.get() if context is None else context.get(LIFE)
-        self._tasks[task] = _Made(self._made, life.name if life else "the world")
+        process = CURRENT.get() if context is None else context.get(CURRENT)
+        self._tasks[task] = _Origin(self._made, process.name if process else "the world")
         return task
 
     def lift_limits(self) -> None:
-        """From now on it may take as long as it takes."""
+        """Drop the limits on time and steps, for the shutdown."""
         self._limit = self._patience = math.inf
 
     def thaw(self) -> None:
-        """Puts back what was kept for lives that are neither frozen nor dead any more."""
-        kept, self._kept = self._kept, []
-        for handle in kept:
-            life = _life(handle)
-            assert life is not None, "only what belongs to a life is ever kept"
-            if life.frozen or life.dead:
-                self._kept.append(handle)
+        """Queue the suspended callbacks of processes that are neither frozen nor dead any more."""
+        suspended, self._suspended = self._suspended, []
+        for handle in suspended:
+            process = _process_of(handle)
+            assert process is not None, "only what belongs to a process is ever suspended"
+            if process.frozen or process.dead:
+                self._suspended.append(handle)
             else:
                 self._ready.append(handle)
 
-    def reschedule(self, life: Life, clock_stood_for: float) -> None:
-        """A life's clock stood still for a while: its timers come that much later."""
-        late = [handle for handle in self._kept if _life(handle) is life and isinstance(handle, asyncio.TimerHandle)]
-        self._kept = [handle for handle in self._kept if handle not in late]
+    def reschedule(self, process: LoopProcess, clock_stood_for: float) -> None:
+        """Delay the timers of a process whose clock stood still."""
+        late = [
+            handle
+            for handle in self._suspended
+            if _process_of(handle) is process and isinstance(handle, asyncio.TimerHandle)
+        ]
+        self._suspended = [handle for handle in self._suspended if handle not in late]
         for timer in (*self._scheduled, *late):
-            if _life(timer) is life:
+            if _process_of(timer) is process:
                 timer._when += clock_stood_for  # type: ignore[attr-defined]  # a handle cannot be moved otherwise
         self._scheduled.extend(late)
         heapq.heapify(self._scheduled)
 
     def waiting(self) -> Iterator[str]:
-        """Every task that is not done, by name, with what it stands at."""
-        for task in sorted(asyncio.all_tasks(self), key=self._made_as):
+        """Yield every unfinished task by name, with the line where it waits."""
+        for task in sorted(asyncio.all_tasks(self), key=self._origin):
             stack = task.get_stack(limit=1)
             where = f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}" if stack else "not begun"
-            yield f"{task.get_name()} of {self._made_as(task).by}, at {where}"
+            yield f"{task.get_name()} of {self._origin(task).by}, at {where}"
 
     def run_in_executor(self, executor: object, func: Callable[..., object], *args: Any) -> NoReturn:  # type: ignore[override]
         raise RuntimeError(f"a simulated node has no threads: {func!r} cannot run in one")
@@ -147,22 +151,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for handle in self._in_drawn_order(self._batch()):
             if handle.cancelled():
                 continue
-            life = _life(handle)
-            if life is not None and (life.frozen or life.dead):
-                self._kept.append(handle)  # an earlier callback of this batch stopped it
+            process = _process_of(handle)
+            if process is not None and (process.frozen or process.dead):
+                self._suspended.append(handle)  # an earlier callback of this batch stopped it
                 continue
-            self._observe(self.world_time, life.name if life else "world", _what(handle))
+            self._observe(self.world_time, process.name if process else "world", _name_of(handle))
             handle._run()
 
     def _jump(self) -> None:
-        """Moves time to the next timer, and everything due then into the ready queue."""
+        """Advance time to the next timer and queue everything that is due then."""
         before = self.world_time
         while self._scheduled and not self._ready:
             self.world_time = max(self.world_time, self._scheduled[0].when())
             while self._scheduled and self._scheduled[0].when() <= self.world_time:
                 timer = heapq.heappop(self._scheduled)
                 if not timer.cancelled():
-                    self._keep_or_queue(timer)
+                    self._queue_or_suspend(timer)
         if self.world_time > self._limit:
             self._stuck(f"no end after {self._limit:g} s of virtual time")
         if not self._ready:
@@ -178,58 +182,58 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.clear()
         return batch
 
-    def _keep_or_queue(self, handle: asyncio.Handle) -> None:
-        life = _life(handle)
-        held = life is not None and (life.frozen or life.dead)
-        (self._kept if held else self._ready).append(handle)
+    def _queue_or_suspend(self, handle: asyncio.Handle) -> None:
+        process = _process_of(handle)
+        held = process is not None and (process.frozen or process.dead)
+        (self._suspended if held else self._ready).append(handle)
 
     def _in_drawn_order(self, batch: list[asyncio.Handle]) -> Iterator[asyncio.Handle]:
-        """Sorted before it is drawn: the order in which a batch came about may depend on addresses in memory."""
+        """Shuffle the batch by the seed. It is sorted first: its order may depend on addresses in memory."""
         if len(batch) == 1:
             return iter(batch)
-        lanes: dict[tuple[int, int], deque[asyncio.Handle]] = {}
+        queues: dict[tuple[int, int], deque[asyncio.Handle]] = {}
         draws = []
         for handle in batch:
-            life, task = _life(handle), _task(handle)
-            lane = (life.number if life else 0, self._made_as(task).serial if task else 0)
-            lanes.setdefault(lane, deque()).append(handle)
-            draws.append(lane)
+            process, task = _process_of(handle), _task_of(handle)
+            queue = (process.number if process else 0, self._origin(task).serial if task else 0)
+            queues.setdefault(queue, deque()).append(handle)
+            draws.append(queue)
         draws.sort()
         self._random.shuffle(draws)
-        return (lanes[lane].popleft() for lane in draws)
+        return (queues[queue].popleft() for queue in draws)
 
-    def _made_as(self, task: asyncio.Task[Any]) -> _Made:
-        return self._tasks.get(task, _Made(0, "nobody"))
+    def _origin(self, task: asyncio.Task[Any]) -> _Origin:
+        return self._tasks.get(task, _Origin(0, "nobody"))
 
     def _stuck(self, why: str) -> NoReturn:
         raise Stuck("\n  ".join([why, *self.waiting()]))
 
     def _write_to_self(self) -> None:
-        """Wakes a real loop out of its wait; this one never waits."""
+        """Would wake a waiting loop; this one never waits."""
 
     def _process_events(self, event_list: object) -> None:
         """There are no sockets."""
 
 
 def never_before(world: float, local: float, clock: Callable[[float], float]) -> float:
-    """The first instant from `world` on at which `clock` shows `local`: what a rounded division may miss by a hair."""
+    """Return the first instant from `world` on at which `clock` shows `local`: corrects a rounded division."""
     while clock(world) < local:
         world = math.nextafter(world, math.inf)
     return world
 
 
-def _life(handle: asyncio.Handle) -> Life | None:
+def _process_of(handle: asyncio.Handle) -> LoopProcess | None:
     context: contextvars.Context = handle._context  # type: ignore[attr-defined]  # asyncio keeps it to itself
-    return context.get(LIFE)
+    return context.get(CURRENT)
 
 
-def _task(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
+def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
     owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # asyncio keeps it to itself
     return owner if isinstance(owner, asyncio.Task) else None
 
 
-def _what(handle: asyncio.Handle) -> str:
-    task = _task(handle)
+def _name_of(handle: asyncio.Handle) -> str:
+    task = _task_of(handle)
     if task is not None:
         return task.get_name()
     callback = handle._callback  # type: ignore[attr-defined]  # asyncio keeps it to itself

@@ -1,8 +1,8 @@
-"""Simulated machines: each with clocks of its own, and processes on them that can be killed, frozen and started again.
+"""Simulated machines with their own clocks, and processes on them that can be killed, paused and started again.
 
 A kill is a SIGKILL: not one more line of the process runs, no `finally` either, while what it had sent goes on. A
 pause is a SIGSTOP: nothing of the process runs, its machine's clock does, and on resume everything that came due is
-late. With `clock_stands=True` it is a hypervisor's pause, of which the machine itself notices nothing.
+late. With `clock_stops=True` it is a hypervisor's pause, of which the machine itself notices nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.model.base.time import Duration, Instant
-from holdfast.testing.sim.loop import LIFE, never_before
+from holdfast.testing.sim.loop import CURRENT, never_before
 from holdfast.testing.store.client import FakeClient
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ WALL_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class NodeClock:
-    """The clocks of one simulated machine: a boot clock that may run fast or slow, a wall clock that may be wrong."""
+    """Clocks of one simulated machine: a boot clock that may run fast or slow, a wall clock that may be wrong."""
 
     def __init__(self, world: World, *, uptime: float, rate: float, wall_error: Duration) -> None:
         self._world = world
@@ -41,23 +41,23 @@ class NodeClock:
         return WALL_START + timedelta(seconds=self._world.time) + self._wall_error
 
     def step(self, by: Duration) -> None:
-        """Somebody sets the wall clock; the boot clock does not care (C9)."""
+        """Step the wall clock; the boot clock is unaffected (C9)."""
         self._wall_error += by
 
     def local(self, world: float) -> float:
-        """Seconds on the boot clock at that moment of the world."""
+        """Return the boot clock, in seconds, at that world time."""
         return self._uptime + world * self._rate
 
     def world(self, local: float) -> float:
         return never_before((local - self._uptime) / self._rate, local, self.local)
 
     def stand_still(self, world_seconds: float) -> None:
-        """The machine did not run for a while and does not know it."""
+        """Turn the boot clock back by a time in which the machine did not run."""
         self._uptime -= world_seconds * self._rate
 
 
-class ProcessLife:
-    """One process from its start to its death."""
+class SimProcess:
+    """One process from its start to its end; a restart makes another one."""
 
     def __init__(self, number: int, name: str, clock: NodeClock) -> None:
         self.number = number
@@ -68,11 +68,11 @@ class ProcessLife:
         self.local = clock.local
         self.world = clock.world
         self.context = contextvars.Context()
-        self.context.run(LIFE.set, self)
+        self.context.run(CURRENT.set, self)
 
 
 class _Machine:
-    """What the processes of one machine share: a hypervisor's pause stops them all, and the clock with them."""
+    """State shared by the processes of one machine: a hypervisor's pause stops them all, and the clock with them."""
 
     def __init__(self, world: World, clock: NodeClock) -> None:
         self.processes: list[Node] = []
@@ -84,16 +84,16 @@ class _Machine:
         if self.suspended_at is None:
             self.suspended_at = self._world.time
 
-    def go_on(self) -> None:
-        """All that its processes wait for comes later by as long as it stood."""
+    def wake(self) -> None:
+        """Resume the machine and delay all timers of its processes by the time it was suspended."""
         if self.suspended_at is None:
             return
         stood = self._world.time - self.suspended_at
         self.suspended_at = None
         self._clock.stand_still(stood)
         for node in self.processes:
-            if node.life is not None:
-                self._world.loop.reschedule(node.life, stood)
+            if node.process is not None:
+                self._world.loop.reschedule(node.process, stood)
 
 
 class Node:
@@ -105,21 +105,21 @@ class Node:
         self.name = name
         self.clock = clock
         self.random = seed
-        """For the jitter of what runs here."""
-        self.life: ProcessLife | None = None
-        """The process that runs now, or ran last."""
+        """Source of jitter for the node's processes."""
+        self.process: SimProcess | None = None
+        """The current process, or the last one."""
         self._world = world
         self._stopped = False
         self._machine = machine or _Machine(world, clock)
         self._machine.processes.append(self)
 
     def beside(self, name: str) -> Node:
-        """Another process of this machine: the same clocks, a life of its own."""
+        """Return a further process of this machine, on the same clocks."""
         return Node(self._world, name, self.clock, self._world.stream(f"node {name}"), self._machine)
 
     @property
     def alive(self) -> bool:
-        return self.life is not None and not self.life.dead
+        return self.process is not None and not self.process.dead
 
     @property
     def paused(self) -> bool:
@@ -127,65 +127,65 @@ class Node:
 
     @property
     def clients(self) -> Sequence[FakeClient]:
-        """The store clients of the process that runs now, or ran last."""
-        return tuple(self.life.clients) if self.life is not None else ()
+        """The store clients of the current process, or of the last one."""
+        return tuple(self.process.clients) if self.process is not None else ()
 
     def run(self, work: Coroutine[Any, Any, T], *, may_fail: bool = False) -> asyncio.Task[T]:
-        """Runs a coroutine in this node's process; after a kill, in a new one. If it fails, so does the simulation,
-        unless it `may_fail` and whoever started it looks at the task."""
-        life = self._alive()
+        """Run a coroutine in this node's process; after a kill, in a new one. If it fails, so does the simulation,
+        unless it `may_fail` and the caller checks the task."""
+        process = self._running_process()
         loop = asyncio.get_running_loop()
-        name = f"{life.name}/{getattr(work, '__qualname__', 'work')}"
-        task = life.context.copy().run(lambda: loop.create_task(work, name=name))
+        name = f"{process.name}/{getattr(work, '__qualname__', 'work')}"
+        task = process.context.copy().run(lambda: loop.create_task(work, name=name))
         if not may_fail:
-            task.add_done_callback(self._world.judge, context=contextvars.Context())
+            task.add_done_callback(self._world.check_ended, context=contextvars.Context())
         return task
 
     def store(self, *, deadline: Duration | None = None) -> FakeClient:
-        """A store client of this node's process, over a link with the world's latency."""
-        life = self._alive()
-        client = self._world.connect(life.name, deadline)
-        life.clients.append(client)
+        """Make a store client of this node's process, over a link with the world's latency."""
+        process = self._running_process()
+        client = self._world.connect(process.name, deadline)
+        process.clients.append(client)
         return client
 
     def kill(self) -> None:
-        """SIGKILL. What it had sent is still on its way."""
-        if self.life is not None and self.alive:
-            self._world.note(f"{self.life.name} is killed")
-            self.life.dead = True
+        """SIGKILL. Requests that it has sent still arrive."""
+        if self.process is not None and self.alive:
+            self._world.note(f"{self.process.name} is killed")
+            self.process.dead = True
             self._stopped = False
 
-    def pause(self, *, clock_stands: bool = False) -> None:
-        """SIGSTOP, or a pause of the whole machine of which its clock knows nothing."""
-        if self.life is None or not self.alive or self.paused:
+    def pause(self, *, clock_stops: bool = False) -> None:
+        """SIGSTOP, or with `clock_stops` a hypervisor's pause of the whole machine, including its clock."""
+        if self.process is None or not self.alive or self.paused:
             return
-        self._world.note(f"{self.life.name} is paused{', and its clock' if clock_stands else ''}")
-        if clock_stands:
+        self._world.note(f"{self.process.name} is paused{', and its clock' if clock_stops else ''}")
+        if clock_stops:
             self._machine.suspend()
         else:
             self._stopped = True
         for node in self._machine.processes:
-            node._freeze_or_not()
+            node._update_frozen()
 
     def resume(self) -> None:
-        """SIGCONT: everything that came due meanwhile runs now, late. A machine that was suspended goes on whole."""
-        if self.life is not None and (self._stopped or self._machine.suspended_at is not None):
-            self._world.note(f"{self.life.name} goes on")
-            self._machine.go_on()
+        """SIGCONT: everything that came due meanwhile runs now, late. A suspended machine resumes as a whole."""
+        if self.process is not None and (self._stopped or self._machine.suspended_at is not None):
+            self._world.note(f"{self.process.name} goes on")
+            self._machine.wake()
             self._stopped = False
             for node in self._machine.processes:
-                node._freeze_or_not()
+                node._update_frozen()
             self._world.loop.thaw()
 
-    def _freeze_or_not(self) -> None:
-        if self.life is not None:
-            self.life.frozen = self.paused
+    def _update_frozen(self) -> None:
+        if self.process is not None:
+            self.process.frozen = self.paused
 
-    def _alive(self) -> ProcessLife:
-        if self.life is None or self.life.dead:
-            number = self._world.next_life()
-            self.life = ProcessLife(number, f"{self.name}.{number}", self.clock)
-            self.life.frozen = self._machine.suspended_at is not None
-            self._world.lives.append(self.life)
-            self._world.note(f"{self.life.name} starts")
-        return self.life
+    def _running_process(self) -> SimProcess:
+        if self.process is None or self.process.dead:
+            number = self._world.next_number()
+            self.process = SimProcess(number, f"{self.name}.{number}", self.clock)
+            self.process.frozen = self._machine.suspended_at is not None
+            self._world.processes.append(self.process)
+            self._world.note(f"{self.process.name} starts")
+        return self.process

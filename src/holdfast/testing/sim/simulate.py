@@ -1,4 +1,4 @@
-"""`simulate(seed, scenario)`: shipped workers on virtual time, with every order and every fault drawn from the seed.
+"""`simulate(seed, scenario)`: runs shipped workers on virtual time, with order and faults drawn from the seed.
 
     async def two_electors(world: World) -> None:
         a, b = world.node("a"), world.node("b", rate=1.0001)
@@ -8,9 +8,9 @@
 
     simulate(7, two_electors)
 
-A scenario fails by raising, and so does a node's coroutine. The error then carries the seed and the story that led to
+A scenario fails by raising, and so does a node's coroutine. The error carries the seed and the notes that led to
 it; the same seed with the same code gives the same steps in the same order, byte for byte. When the scenario returns,
-it is over: what still runs is cut off from the store and cancelled, and nothing that it does then is judged.
+it is over: what still runs is cut off from the store and cancelled, and its errors are ignored.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from holdfast.testing.sim.world import Trace, World
 
 T = TypeVar("T")
 Scenario = Callable[[World], Coroutine[Any, Any, T]]
-STORY_LINES = 60
-FAREWELL_ROUNDS = 50
+NOTES_SHOWN = 60
+SHUTDOWN_ROUNDS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation(Generic[T]):
-    """One run that ended well."""
+    """A run without a failure."""
 
     value: T
     trace: Trace
@@ -44,14 +44,14 @@ class Simulation(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first seed that a scenario does not survive."""
+    """The first seed that makes a scenario fail."""
 
     seed: int
     error: BaseException
 
 
 def simulate(seed: int, scenario: Scenario[T], *, limit: Duration = seconds(86_400)) -> Simulation[T]:
-    """Runs the scenario once. `limit` is how long, in virtual time, it may take."""
+    """Run the scenario once, for at most `limit` of virtual time."""
     trace = Trace()
     order = random.Random(f"{seed}/order")
     with _no_garbage_collection(), contextlib.closing(VirtualLoop(order, trace.step, limit.total_seconds())) as loop:
@@ -60,17 +60,17 @@ def simulate(seed: int, scenario: Scenario[T], *, limit: Duration = seconds(86_4
         try:
             value = loop.run_until_complete(_main(world, scenario))
         except Exception as error:
-            error.add_note(_story(seed, scenario, trace))
+            error.add_note(_notes_of(seed, scenario, trace))
             with contextlib.suppress(Stuck):
-                _farewell(world)
+                _shut_down(world)
             raise
         done = Simulation(value, Trace(list(trace.lines)), world.time)
-        _farewell(world)
+        _shut_down(world)
         return done
 
 
 def first_failure(seeds: Iterable[int], scenario: Scenario[T]) -> Failure | None:
-    """Tries one seed after another: how a planted bug is hunted."""
+    """Try one seed after another, to find a planted bug."""
     for seed in seeds:
         try:
             simulate(seed, scenario)
@@ -91,15 +91,15 @@ async def _main(world: World, scenario: Scenario[T]) -> T:
     return value
 
 
-def _story(seed: int, scenario: Scenario[T], trace: Trace) -> str:
+def _notes_of(seed: int, scenario: Scenario[T], trace: Trace) -> str:
     name = getattr(scenario, "__qualname__", repr(scenario))
-    head = f"seed {seed}: simulate({seed}, {name}) replays exactly this; the end of its story:"
-    return "\n  ".join([head, *trace.story[-STORY_LINES:]])
+    head = f"seed {seed}: simulate({seed}, {name}) replays exactly this; its last notes:"
+    return "\n  ".join([head, *trace.notes[-NOTES_SHOWN:]])
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """The collector runs when memory says so, and finalizers with it: the only thing that no seed can order."""
+    """Disable the collector: it runs finalizers when memory demands it, which no seed can order."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -109,16 +109,16 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _farewell(world: World) -> None:
-    """Ends what is left, dead processes included: their coroutines must end somehow, and now nobody looks."""
+def _shut_down(world: World) -> None:
+    """End all remaining tasks, those of dead processes included: their coroutines must end somehow."""
     world.main = None
     world.loop.lift_limits()
-    for life in world.lives:
-        life.dead = life.frozen = False
-        for client in life.clients:
+    for process in world.processes:
+        process.dead = process.frozen = False
+        for client in process.clients:
             client.link.sever()
     world.loop.thaw()
-    for _ in range(FAREWELL_ROUNDS):
+    for _ in range(SHUTDOWN_ROUNDS):
         left = asyncio.all_tasks(world.loop)
         if not left:
             break

@@ -1,4 +1,4 @@
-"""The world of one simulation: its nodes, its store, its seed, and the story of what happened in it."""
+"""The world of one simulation: its nodes, its store, its seed, and the trace of what happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.sim.loop import VirtualLoop
-from holdfast.testing.sim.nodes import Node, NodeClock, ProcessLife
+from holdfast.testing.sim.nodes import Node, NodeClock, SimProcess
 from holdfast.testing.store.client import FakeClient
 from holdfast.testing.store.fake import FakeStore, StoreWrite
 
@@ -33,27 +33,27 @@ class Trace:
         return "".join(f"{at:.9f} {who}{':' if who else '-'} {what}\n" for at, who, what, _ in self.lines)
 
     @property
-    def story(self) -> list[str]:
-        """The notes alone: writes, kills, pauses, faults, and what the scenario said."""
+    def notes(self) -> list[str]:
+        """The notes alone: writes, kills, pauses, faults, and the scenario's own."""
         return [f"{at:.3f} {what}" for at, _, what, noted in self.lines if noted]
 
 
 class World:
-    """What a scenario is handed. Everything random in it comes from the seed, each part from a stream of its own."""
+    """The argument of a scenario. All randomness comes from the seed, each part from a stream of its own."""
 
     def __init__(self, seed: int, loop: VirtualLoop, trace: Trace) -> None:
         self.seed = seed
         self.loop = loop
         self.trace = trace
         self.random = self.stream("scenario")
-        """For the scenario: when faults come, and which."""
+        """Randomness of the scenario: when faults come, and which."""
         self.store = FakeStore(now=lambda: loop.world_time)
         self.store.observers.append(self._note_write)
         self.latency: Callable[[], float] = lambda: self._latency.uniform(0.000_2, 0.005)
-        """Seconds for one way between a node and the store."""
-        self.lives: list[ProcessLife] = []
+        """One-way latency between a node and the store, in seconds."""
+        self.processes: list[SimProcess] = []
         self.failures: list[BaseException] = []
-        """What went wrong in node processes; any of it fails the simulation."""
+        """Errors of node processes; any of them fails the simulation."""
         self.main: asyncio.Task[Any] | None = None
         self._latency = self.stream("latency")
         self._nodes: dict[str, Node] = {}
@@ -64,11 +64,11 @@ class World:
         return self.loop.world_time
 
     def stream(self, name: str) -> random.Random:
-        """A source of randomness that depends on the seed and the name alone."""
+        """Return a source of randomness that depends on the seed and the name alone."""
         return random.Random(f"{self.seed}/{name}")
 
     def node(self, name: str, *, rate: float = 1.0, wall_error: Duration = seconds(0)) -> Node:
-        """The machine of that name; `rate` is the speed of its boot clock, its uptime comes from the seed."""
+        """Return the machine of that name; `rate` is the speed of its boot clock, its uptime comes from the seed."""
         if name not in self._nodes:
             seed = self.stream(f"node {name}")
             clock = NodeClock(self, uptime=seed.uniform(100, 1e6), rate=rate, wall_error=wall_error)
@@ -76,11 +76,11 @@ class World:
         return self._nodes[name]
 
     def note(self, what: str) -> None:
-        """A line of the story."""
+        """Add a note to the trace."""
         self.trace.note(self.time, what)
 
     async def until(self, condition: Callable[[], bool], *, within: Duration = seconds(3600)) -> None:
-        """Waits, in virtual time, until the condition holds; `TimeoutError` when it does not come to hold."""
+        """Wait, in virtual time, until the condition holds. Raises `TimeoutError`."""
         async with asyncio.timeout(within.total_seconds()):
             while not condition():  # noqa: ASYNC110 -- a condition of anything, in time that costs nothing
                 await asyncio.sleep(0.01)
@@ -91,19 +91,19 @@ class World:
         return client
 
     def usual_latency(self) -> float:
-        """What a message takes while nothing is wrong; asks `latency` anew each time, so that it can be changed."""
+        """Return the latency of one message without a fault; calls `latency` each time, so that it can be replaced."""
         return self.latency()
 
-    def next_life(self) -> int:
-        return len(self.lives) + 1
+    def next_number(self) -> int:
+        return len(self.processes) + 1
 
-    def judge(self, task: asyncio.Task[Any]) -> None:
-        """A node's coroutine has ended: by itself, cancelled, or by an error that must not go unseen."""
+    def check_ended(self, task: asyncio.Task[Any]) -> None:
+        """Fail the simulation if a node's coroutine ended with an error."""
         if not task.cancelled() and task.exception() is not None:
             self.fail(task.get_name(), task.exception())
 
     def fail(self, where: str, error: BaseException | None) -> None:
-        """Ends the simulation with an error that nobody awaits."""
+        """End the simulation with an error that no task awaits."""
         self.note(f"{where} failed: {error!r}")
         self.failures.append(error or RuntimeError(where))
         if self.main is not None:

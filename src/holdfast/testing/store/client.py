@@ -29,7 +29,7 @@ from holdfast.store.api import (
 )
 from holdfast.testing.store.keyspace import Keyspace
 from holdfast.testing.store.link import FakeLink
-from holdfast.testing.store.watch import Watching
+from holdfast.testing.store.watch import FakeWatch
 
 if TYPE_CHECKING:
     from holdfast.testing.store.fake import FakeStore
@@ -38,28 +38,28 @@ T = TypeVar("T")
 
 
 class FakeClient:
-    """Sees the store through `link`; everything that can go wrong for this client is asked for there."""
+    """Reaches the store through `link`, where a test injects the faults of this client."""
 
     def __init__(self, fake: FakeStore, name: str, deadline: Duration) -> None:
         self.fake = fake
         self.name = name
         self.deadline = deadline
         self.link = FakeLink()
-        self._past: Keyspace | None = None
+        self._stale: Keyspace | None = None
         self._closed = False
 
     def go_stale(self, revision: int) -> None:
-        """Reads, snapshots and status come from a member that stopped at `revision`; its streams are silent."""
-        self._past = self.fake.keys.at(revision)
+        """Answer reads, snapshots and status from a member that stopped at `revision`; its streams are silent."""
+        self._stale = self.fake.keys.at(revision)
 
     def go_fresh(self) -> None:
-        self._past = None
+        self._stale = None
         self.link.notify(self.fake.revision)
 
     @property
     def keys(self) -> Keyspace:
-        """What this client's reads are answered from."""
-        return self._past or self.fake.keys
+        """The keyspace that answers this client's reads."""
+        return self._stale or self.fake.keys
 
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None:
         return await self._call("get", lambda: self._read(key, revision))
@@ -103,16 +103,16 @@ class FakeClient:
         parts: bool = False,
         gather: Duration = GATHER,
     ) -> AsyncGenerator[Snapshot | Events, None]:
-        watching = Watching(self, prefix, own, held, parts)
+        watch = FakeWatch(self, prefix, own, held, parts)
         try:
             while True:
-                async with aclosing(watching.snapshot()) as listed:
+                async with aclosing(watch.snapshot()) as listed:
                     async for part in listed:
                         yield part
-                while (events := await watching.news()) is not None:
+                while (events := await watch.next_events()) is not None:
                     yield events
         finally:
-            watching.close()
+            watch.close()
 
     async def grant(self, ttl: Duration) -> int:
         if ttl < seconds(2):
@@ -137,13 +137,13 @@ class FakeClient:
     async def close(self) -> None:
         self._closed = True
 
-    async def everything(self, prefix: bytes) -> Snapshot:
-        """Everything under the prefix at one revision, in one look."""
+    async def list_all(self, prefix: bytes) -> Snapshot:
+        """Return everything under the prefix at one revision."""
         page = await self._call("list", lambda: self._page(prefix or b"\0", prefix_end(prefix), 0, sys.maxsize))
         return Snapshot(page.revision, list(page.entries))
 
-    async def reached(self) -> None:
-        """Returns when the store could be asked for more of a list."""
+    async def check_reachable(self) -> None:
+        """Make a call without effect, as a request for the next page of a list."""
         await self._call("list", lambda: None)
 
     def _read(self, key: bytes, revision: int) -> Entry | None:
@@ -160,7 +160,7 @@ class FakeClient:
     async def _call(self, method: str, work: Callable[[], T]) -> T:
         if self._closed:
             raise StoreAway("this client is closed")
-        return await self.link.carry(method, work, self.deadline)
+        return await self.link.call(method, work, self.deadline)
 
 
 def _without_values(page: Page) -> Page:

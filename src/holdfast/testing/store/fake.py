@@ -2,7 +2,7 @@
 
     fake = FakeStore()
     store = fake.client("server-a")                     # a Store like any other
-    store.link.next_calls(Fate.REPLY_LOST, of="txn")    # applied, but its caller never hears of it
+    store.link.next_calls(Fate.REPLY_LOST, of="txn")    # applied, but its caller gets no reply
     fake.compact(); fake.run_out_of_space(); fake.restore(revision)
 
 One conformance suite (tests/store/test_conformance.py) runs on this and on a real etcd; what differs is a bug here.
@@ -39,7 +39,7 @@ _FIRST_LEASE = 0x1D00_0000_0000_0001
 
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """One accepted change of the store: what a history checker reads."""
+    """One accepted change of the store, for history checkers."""
 
     revision: int
     at: float
@@ -56,14 +56,14 @@ class _Lease:
 
 
 class FakeStore:
-    """The server side: state, leases, alarms. Its public methods are what an operator or a disaster does to it."""
+    """The server side: state, leases, alarms. Its public methods inject faults and what an operator does."""
 
     def __init__(self, *, now: Callable[[], float] = world_time) -> None:
         self.keys = Keyspace()
         self.history: list[StoreWrite] = []
         """Every accepted change, in order, lease expiries included."""
         self.observers: list[Callable[[StoreWrite], None]] = []
-        """Told every accepted change at the moment of its revision: where an invariant is checked."""
+        """Called with every accepted change at the moment of its revision: the place to check an invariant."""
         self.alarms: tuple[str, ...] = ()
         self.raft_term = 2
         self.acknowledges_gone_leases = False
@@ -75,7 +75,7 @@ class FakeStore:
         self._clients: list[FakeClient] = []
 
     def client(self, name: str = "client", *, deadline: Duration = seconds(5)) -> FakeClient:
-        """A client with a link of its own: its faults are nobody else's."""
+        """Make a client with a link, and faults, of its own."""
         client = FakeClient(self, name, deadline)
         self._clients.append(client)
         return client
@@ -86,53 +86,53 @@ class FakeStore:
 
     @property
     def leases(self) -> Sequence[int]:
-        """The leases that live now."""
+        """Ids of the current leases."""
         self.expire()
         return sorted(self._leases)
 
     def advance(self, duration: Duration) -> None:
-        """Moves the clock that leases run on."""
+        """Advance the clock of the leases."""
         self._ahead += duration.total_seconds()
         self.expire()
 
     def compact(self, revision: int = 0) -> None:
-        """Forgets everything before `revision` (0 = before now), as any client may have asked for at any moment."""
+        """Forget everything before `revision` (0 = before now), as any client may request at any moment."""
         self.keys.compact(revision or self.revision)
 
     def run_out_of_space(self) -> None:
-        """Puts and leases fail; deletes, renewals and compaction succeed."""
+        """Raise the NOSPACE alarm: puts and grants fail; deletes, renewals and compaction succeed."""
         self.alarms = (NO_SPACE,)
 
     def regain_space(self) -> None:
         self.alarms = ()
 
     def change_leader(self) -> None:
-        """An etcd leader died and another took over: every lease starts again with its full TTL (C23)."""
+        """Change etcd's leader: every lease starts again with its full TTL (C23)."""
         self.raft_term += 1
         for lease in self._leases.values():
             self._extend(lease)
 
     def restore(self, revision: int) -> None:
-        """A backup of `revision` came back: what happened since is gone and revisions are used again (C29)."""
+        """Restore a backup of `revision`: what happened since is gone and revisions are used again (C29)."""
         self._replace(self.keys.at(revision))
 
     def wipe(self) -> None:
-        """The data folder was lost: an empty store at the first revision, with the identity it had (C29)."""
+        """Lose the data folder: an empty store at the first revision, with the same cluster and member id (C29)."""
         self._replace(Keyspace())
 
     def expire(self) -> None:
-        """Ends every lease whose time is over, each in a revision of its own."""
+        """End every lease that has expired, each in a revision of its own."""
         now = self._now()
         for number, lease in sorted(self._leases.items(), key=lambda item: (item[1].expires, item[0])):
             if lease.expires <= now:
                 self._end(number, "lease expiry")
 
-    # What a request does when it arrives.
+    # Effects of requests, when they arrive.
 
     def apply(
         self, client: str, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """Applies one transaction on behalf of a client."""
+        """Apply one transaction of a client."""
         self.expire()
         if self.alarms and any(isinstance(op, Put) for op in (*then, *otherwise)):
             raise NoSpace("the store is out of space: compact and defragment it, then disarm the alarm")
@@ -170,7 +170,7 @@ class FakeStore:
         self._end(number, client)
 
     def status(self, keys: Keyspace) -> Sequence[MemberStatus]:
-        """What the member says that answers from `keys`."""
+        """Return the status of a member that answers from `keys`."""
         size = sum(len(entry.key) + len(entry.value) for entry in keys.range(b"\0", b"\0"))
         member = MemberStatus("fake", "3.4.23", 0xC1, 0xA1, 0xA1, keys.revision, self.raft_term, size, self.alarms)
         return [member]
@@ -195,7 +195,7 @@ class FakeStore:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return  # without a loop nobody is waiting; whoever looks next ends what is over
+            return  # without a loop no task waits; the next call expires leases
         later(lease.ttl, self.expire)
 
     def _end(self, number: int, client: str) -> None:

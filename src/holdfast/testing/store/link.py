@@ -1,8 +1,8 @@
-"""The way between one client and the FakeStore, and everything that can go wrong on it.
+"""The network between one client and the FakeStore, with its faults.
 
 A call is a request that travels, is applied in the store, and a reply that travels back. Each half can be slow or
-lost, so a write may be applied although its caller was told nothing, and even after its caller gave up. A watch is a
-stream that says up to which revision the client has heard. Neither half belongs to the calling node: what is in
+lost, so a write may be applied although its caller got no reply, and even after its caller gave up. A watch is a
+stream that carries the revision up to which everything has arrived. Neither belongs to the calling node: what is in
 flight goes on while the caller is paused or dead.
 """
 
@@ -22,11 +22,11 @@ from holdfast.store.api import StoreAway, StoreError
 T = TypeVar("T")
 
 WRITES = frozenset({"txn", "put", "delete", "grant", "renew", "revoke", "compact"})
-"""The calls after whose loss nobody knows whether they happened."""
+"""Calls whose loss leaves it uncertain whether they were applied."""
 
 
 class Fate(Enum):
-    """What becomes of one call."""
+    """Outcome of one call."""
 
     ANSWERED = "answered"
     REFUSED = "connection refused: not applied, and the caller knows at once"
@@ -41,28 +41,28 @@ def always_answered(_method: str) -> Fate:
 
 @dataclass(eq=False)
 class FakeStream:
-    """One watch as the client hears it: every change up to `horizon` has arrived."""
+    """One watch stream: every change up to `horizon` has arrived."""
 
     horizon: int = 0
     prefix: bytes = b""
     continuous: bool = True
     muted: bool = False
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    advanced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def advance(self, revision: int) -> None:
         if not self.muted:
             self.horizon = max(self.horizon, revision)
-            self.heard.set()
+            self.advanced.set()
 
     def lose(self) -> None:
-        """What comes next does not follow from what came before."""
+        """Lose continuity: the watch has to list again."""
         self.continuous = False
-        self.heard.set()
+        self.advanced.set()
 
 
 @dataclass
 class _Answer(Generic[T]):
-    """A reply on its way: a value, or what the store refused with. Kept as a value so that a lost refusal is silent."""
+    """A reply in flight: a value or the store's refusal. A value, so that a lost refusal is silent."""
 
     value: T | None = None
     error: Exception | None = None
@@ -74,56 +74,56 @@ class _Answer(Generic[T]):
 
 
 class FakeLink:
-    """Delivers calls and watch notices of one client, well or badly."""
+    """Carries the calls and watch streams of one client."""
 
     def __init__(self) -> None:
         self.latency: Callable[[], float] = lambda: 0.0
-        """Seconds for one way, asked anew for every message."""
+        """One-way latency in seconds, called for every message."""
         self.fate_of: Callable[[str], Fate] = always_answered
-        """What becomes of a call, by the name of its method, unless a fate was asked for with `next_calls`."""
+        """Fate of a call by the name of its method, unless `next_calls` decided it."""
         self.up = True
-        """Whether anything at all passes, in either direction."""
-        self._asked: list[tuple[Fate, str | None]] = []
+        """False while nothing passes in either direction."""
+        self._queued: list[tuple[Fate, str | None]] = []
         self._pending: list[asyncio.Future[_Answer[Any]]] = []
         self._streams: list[FakeStream] = []
         self._revision = 0
 
     def next_calls(self, fate: Fate, *, count: int = 1, of: str | None = None) -> None:
-        """The next `count` calls (of that method) meet this fate."""
-        self._asked.extend([(fate, of)] * count)
+        """Give this fate to the next `count` calls (of that method)."""
+        self._queued.extend([(fate, of)] * count)
 
     def cut(self) -> None:
-        """A partition: what is sent or under way from now on is lost, and streams are silent."""
+        """Partition the client: what is sent or in flight is lost, and streams are silent."""
         self.up = False
 
     def mute_watches(self, prefix: bytes = b"") -> None:
-        """Every stream below that prefix that is open now is half-open: silent for ever, while calls and new streams
+        """Half-open every current stream below that prefix: silent for ever, while calls and new streams
         are answered."""
         for stream in self._streams:
             stream.muted = stream.muted or stream.prefix.startswith(prefix)
 
     def heal(self) -> None:
-        """Everything passes again, and streams catch up."""
+        """Let everything pass again; streams catch up."""
         self.up = True
         for stream in self._streams:
             stream.muted = False
         self.notify(self._revision)
 
     def disconnect(self) -> None:
-        """Resets every connection: calls under way fail at once, nobody knows whether they were applied."""
+        """Reset every connection: calls in flight fail at once, and it is uncertain whether they were applied."""
         for reply in self._pending:
             if not reply.done():
                 reply.set_result(_Answer(error=StoreAway("the connection was reset", uncertain=True)))
 
     def sever(self) -> None:
-        """For good: calls are refused at once, those under way fail, streams are silent."""
+        """Cut the link for good: calls are refused at once, those in flight fail, streams are silent."""
         self.cut()
         self.fate_of = lambda _method: Fate.REFUSED
-        self._asked.clear()
+        self._queued.clear()
         self.disconnect()
 
     def lose_continuity(self) -> None:
-        """Every watch begins again with a new snapshot."""
+        """Make every watch begin again with a new snapshot."""
         for stream in self._streams:
             stream.lose()
 
@@ -137,25 +137,21 @@ class FakeLink:
         if stream in self._streams:
             self._streams.remove(stream)
 
-    def hang_up(self) -> None:
-        """Whoever listened is dead; what was sent is still on its way."""
-        self._streams.clear()
-
     def notify(self, revision: int) -> None:
-        """Tells every stream that the store has reached `revision`."""
+        """Advance every stream to `revision`."""
         self._revision = revision
         if self._streams and self.up:
-            later(self.latency(), lambda: self._hear(revision))
+            later(self.latency(), lambda: self._advance(revision))
 
-    async def carry(self, method: str, work: Callable[[], T], deadline: Duration) -> T:
-        """Makes one call. `work` runs in the store when the request arrives there."""
+    async def call(self, method: str, work: Callable[[], T], deadline: Duration) -> T:
+        """Make one call. `work` runs in the store when the request arrives there."""
         fate = self._fate(method)
         if fate is Fate.REFUSED:
             await asyncio.sleep(0)
             raise StoreAway("the connection was refused")
         reply: asyncio.Future[_Answer[T]] = asyncio.get_running_loop().create_future()
         if fate is not Fate.REQUEST_LOST:
-            later(self.latency(), lambda: self._arrive(work, reply, fate))
+            later(self.latency(), lambda: self._deliver_request(work, reply, fate))
         return (await self._await(reply, method, deadline)).open()
 
     async def _await(self, reply: asyncio.Future[_Answer[T]], method: str, deadline: Duration) -> _Answer[T]:
@@ -170,24 +166,24 @@ class FakeLink:
             self._pending.remove(reply)
 
     def _fate(self, method: str) -> Fate:
-        for i, (fate, of) in enumerate(self._asked):
+        for i, (fate, of) in enumerate(self._queued):
             if of is None or of == method:
-                del self._asked[i]
+                del self._queued[i]
                 return fate
         return self.fate_of(method)
 
-    def _arrive(self, work: Callable[[], T], reply: asyncio.Future[_Answer[T]], fate: Fate) -> None:
+    def _deliver_request(self, work: Callable[[], T], reply: asyncio.Future[_Answer[T]], fate: Fate) -> None:
         if not self.up:
             return
         answer = _answer(work)
         if fate is not Fate.REPLY_LOST:
-            later(self.latency(), lambda: self._return(answer, reply))
+            later(self.latency(), lambda: self._deliver_reply(answer, reply))
 
-    def _return(self, answer: _Answer[T], reply: asyncio.Future[_Answer[T]]) -> None:
+    def _deliver_reply(self, answer: _Answer[T], reply: asyncio.Future[_Answer[T]]) -> None:
         if self.up and not reply.done():
             reply.set_result(answer)
 
-    def _hear(self, revision: int) -> None:
+    def _advance(self, revision: int) -> None:
         if self.up:
             for stream in self._streams:
                 stream.advance(revision)

@@ -23,19 +23,19 @@ PART = 100
 
 
 class _Reader(Protocol):
-    """What a watch needs of its client."""
+    """The part of a client that a watch needs."""
 
     @property
     def link(self) -> FakeLink: ...
     @property
     def keys(self) -> Keyspace: ...
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None: ...
-    async def everything(self, prefix: bytes) -> Snapshot: ...
-    async def reached(self) -> None: ...
+    async def list_all(self, prefix: bytes) -> Snapshot: ...
+    async def check_reachable(self) -> None: ...
 
 
-class Watching:
-    """The state of one watch between two looks at it."""
+class FakeWatch:
+    """State of one watch."""
 
     def __init__(
         self, client: _Reader, prefix: bytes, own: OwnKey | None, held: Mapping[bytes, int] | None, parts: bool
@@ -53,18 +53,18 @@ class Watching:
         self._client.link.close(self._stream)
 
     async def snapshot(self) -> AsyncGenerator[Snapshot, None]:
-        """Everything under the prefix, however long it takes to get it. It is of one moment; the way to its later parts
-        can be lost all the same, and then it begins anew."""
+        """Yield everything under the prefix, retrying for as long as it takes. It is of one revision; the link may fail
+        between its parts all the same, and then it begins anew."""
         while True:
             self._stream.continuous = True
             try:
-                found = await self._client.everything(self._prefix)
+                found = await self._client.list_all(self._prefix)
                 keys = self._client.keys
-                # After a restore the same revision can name another value (C29): then nothing that is held counts.
+                # After a restore the same revision can have another value (C29): then list everything.
                 snapshot = _without(found, self._held) if self._listed is keys else found
                 for part in _parts(snapshot, self._part):
                     if not part.first:
-                        await self._client.reached()
+                        await self._client.check_reachable()
                     yield part
             except StoreAway:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -72,18 +72,18 @@ class Watching:
                 self._seen, self._listed = found.revision, keys
                 return
 
-    async def news(self) -> Events | None:
-        """What comes next; None when continuity was lost."""
+    async def next_events(self) -> Events | None:
+        """Wait for the next events; None when continuity was lost."""
         while True:
-            await self._hear()
+            await self._wait_advanced()
             try:
-                news = self._news() if self._stream.continuous else None
+                events = self._events() if self._stream.continuous else None
             except Compacted:
-                news = None
-            if news is None or news.batch or news.own:
-                return news
+                events = None
+            if events is None or events.batch or events.own:
+                return events
 
-    def _news(self) -> Events:
+    def _events(self) -> Events:
         until = self._reachable()
         end = prefix_end(self._prefix)
         all_of_it = [event for events in self._client.keys.events(self._seen, until) for event in events]
@@ -97,19 +97,19 @@ class Watching:
         return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
 
     def _reachable(self) -> int:
-        """A stale or restored store has less to tell than the stream has heard of."""
+        """Return the newest revision that can be read: a stale or restored store may be behind the stream."""
         return min(self._stream.horizon, self._client.keys.revision)
 
-    async def _hear(self) -> None:
+    async def _wait_advanced(self) -> None:
         while self._stream.continuous and self._reachable() <= self._seen:
-            self._stream.heard.clear()
+            self._stream.advanced.clear()
             try:
-                async with asyncio.timeout(self._patience()):
-                    await self._stream.heard.wait()
+                async with asyncio.timeout(self._timeout()):
+                    await self._stream.advanced.wait()
             except TimeoutError:
                 await self._prove_alive()
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         return None if self._own is None else 2 * self._own.interval.total_seconds()
 
     async def _prove_alive(self) -> None:
@@ -124,7 +124,7 @@ class Watching:
 
 
 def _without(snapshot: Snapshot, held: Mapping[bytes, int]) -> Snapshot:
-    """The snapshot for a reader that holds some of it already."""
+    """Reduce a snapshot for a reader that holds some of it already."""
     unchanged = [entry.key for entry in snapshot.items if held.get(entry.key) == entry.mod_revision]
     if not unchanged:
         return snapshot
