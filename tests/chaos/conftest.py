@@ -42,7 +42,7 @@ def shared(started: EtcdCluster) -> Iterator[ServerGroup]:
 
 @pytest.fixture
 def fleet(cluster: EtcdCluster, shared: ServerGroup) -> Iterator[ServerGroup]:
-    """Three servers, all running, one of them leading. However the test ends, all of their history must be right."""
+    """Three running servers, one of them leading. At the end, check their whole history."""
     for server in shared.members:
         if not server.process.alive:
             server.start()

@@ -1,4 +1,4 @@
-"""What chaos tests ask of servers: who believes to lead, what was written, and that nothing was written wrongly."""
+"""Helpers of the chaos tests: start servers, ask which one leads, and check that every write was fenced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def servers(
     isolated: bool = False,
     command: Command = member.command,
 ) -> Iterator[ServerGroup]:
-    """A fleet in which somebody leads and works. However it ends, its whole history must be without fault."""
+    """Start servers and wait until one leads and works. At the end, check the whole history of writes."""
     made = server_group(cluster, names, command=command, settings=settings, isolated=isolated)
     with or_skip(made) as fleet:
         try:
@@ -47,7 +47,7 @@ def servers(
 
 
 def answer(server: ServerProcess, worker: str, do: str) -> Any:
-    """What a worker says. One that is only being started, or is too busy for once, is asked again."""
+    """Return a worker's answer; retry while it is starting or busy."""
     said: list[Answer] = []
 
     def answers() -> bool:
@@ -73,10 +73,9 @@ def history(fleet: ServerGroup) -> History:
 
 
 def wait_working(fleet: ServerGroup, *, after: int = 0, within: float = 30.0) -> tuple[int, ServerProcess]:
-    """Waits until somebody leads under a term above `after`, and writes under it now.
+    """Wait until a server leads under a term above `after` and writes under it now.
 
-    Its key and its writes of before prove nothing: they outlive a leader that has just given up, or died.
-    """
+    Its key and its earlier writes prove nothing: they outlive a leader that has just stepped down or died."""
     looked: dict[int, int] = {}
     seats: list[tuple[int, ServerProcess]] = []
 
@@ -97,6 +96,6 @@ def _term(write: Mapping[str, str]) -> int:
 
 
 def why_ended(fleet: ServerGroup, term: int, *, before: int) -> str:
-    """Why a reign ended, once its successor of term `before` has written itself into the history."""
+    """Return why a term ended, once its successor of term `before` is in the history."""
     wait_until(lambda: fleet.leader_history()[-1].term >= before, f"term {before} is in the history")
-    return next(reign.why for reign in fleet.leader_history() if reign.term == term)
+    return next(period.why for period in fleet.leader_history() if period.term == term)

@@ -1,8 +1,8 @@
-"""The history checker of the inventory: what became of every acknowledged change, by etcd's own word.
+"""History checker of the inventory: follows every acknowledged change through etcd's revisions.
 
-Each key's life in etcd is laid beside its life in the inventory. In the end they agree (asked elsewhere); on the way
-nothing may appear that nobody wanted there, and nothing may go back: a version never comes after one that superseded
-it in the inventory. Versions that were superseded before they were written may be skipped.
+Compares the history of each key in etcd with its history in the inventory. In the end they agree (checked elsewhere);
+until then nothing may appear that the inventory never wanted, and nothing may go back: a version never follows one
+that superseded it in the inventory. Versions that were superseded before they were written may be skipped.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from holdfast.lab.scenes.history_check import read_events
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 
-Life = Sequence[EndpointSpec | None]
+KeyHistory = Sequence[EndpointSpec | None]
 """What a key held, one after the other; None: nothing."""
 
 
 def violations(engine: Engine, url: str, region: Region) -> Sequence[str]:
-    """All that is wrong with the way of the endpoints from the inventory into the store, one sentence each."""
-    wanted, stored = wanted_lives(engine, region), stored_lives(url, region)
+    """Return every violation on the way of endpoints from the inventory to the store, one sentence each."""
+    wanted, stored = wanted_histories(engine, region), stored_histories(url, region)
     assert stored, "nothing was ever written: this proves nothing"
     found = ((key, went_back([None, *wanted.get(key, ())], life)) for key, life in stored.items())
     return [f"{key.decode()}: {wrong}" for key, wrong in found if wrong is not None]
 
 
 def lost(engine: Engine, acknowledged: Collection[int]) -> Sequence[int]:
-    """Revisions that somebody was told of and that the inventory does not know any more."""
+    """Return acknowledged revisions that the inventory no longer has."""
     with reading(engine) as connection:
         known = set(connection.execute(select(CHANGES.c.revision)).scalars())
     return sorted(set(acknowledged) - known - {0})
 
 
-def wanted_lives(engine: Engine, region: Region) -> Mapping[bytes, Life]:
-    """What the inventory wanted at each key, in the order of its revisions."""
+def wanted_histories(engine: Engine, region: Region) -> Mapping[bytes, KeyHistory]:
+    """Return what the inventory wanted at each key, in the order of its revisions."""
     lives: dict[bytes, list[EndpointSpec | None]] = {}
     with reading(engine) as connection:
         mine = select(CHANGES).where(CHANGES.c.kind == ENDPOINT.name).order_by(CHANGES.c.revision)
@@ -54,8 +54,8 @@ def wanted_lives(engine: Engine, region: Region) -> Mapping[bytes, Life]:
     return lives
 
 
-def stored_lives(url: str, region: Region) -> Mapping[bytes, Life]:
-    """Every version that each key ever had in the store."""
+def stored_histories(url: str, region: Region) -> Mapping[bytes, KeyHistory]:
+    """Return every version that each key ever had in the store."""
     lives: dict[bytes, list[EndpointSpec | None]] = {}
     for key, event in read_events(url, ENDPOINT.prefix(region)):
         value = None if event.get("type") == "DELETE" else base64.b64decode(event["kv"]["value"])
@@ -63,8 +63,8 @@ def stored_lives(url: str, region: Region) -> Mapping[bytes, Life]:
     return lives
 
 
-def went_back(wanted: Life, stored: Life) -> str | None:
-    """What is wrong with a key's life in the store; None: nothing."""
+def went_back(wanted: KeyHistory, stored: KeyHistory) -> str | None:
+    """Return what is wrong with a key's history in the store, or None."""
     at = 0
     for version, spec in enumerate(stored, 1):
         later = next((place for place in range(at, len(wanted)) if wanted[place] == spec), None)

@@ -1,4 +1,4 @@
-"""One leader after another that dies by SIGKILL between the inventory's commit and the end of its own work.
+"""Syncers that die by SIGKILL, one after another, between the inventory's commit and the end of their work.
 
     python -m tests.chaos.killed_syncers DATABASE ETCD REGION ROUNDS SEED
 
@@ -44,7 +44,7 @@ HOSTS = 4
 
 
 def change(editor: Editor, region: Region, dice: random.Random) -> int:
-    """Creates, changes, moves or deletes one endpoint, whatever is there; the revision that was acknowledged, or 0."""
+    """Create, change, move or delete one endpoint; return the acknowledged revision, or 0."""
     number = dice.randrange(OBJECTS)
     if dice.random() < 0.3:
         return editor.change([WantedObject(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")[0].revision
@@ -59,9 +59,9 @@ def change(editor: Editor, region: Region, dice: random.Random) -> int:
     return editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")[0].revision
 
 
-def die_by(when: str, reign: SyncerTerm) -> None:
-    """Plants the death of this process."""
-    write = reign.fenced.bulk
+def kill_self_at(when: str, term: SyncerTerm) -> None:
+    """Make this process kill itself at that point."""
+    write = term.fenced.bulk
 
     async def die_before(_writes: Sequence[object]) -> object:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -72,11 +72,11 @@ def die_by(when: str, reign: SyncerTerm) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("dead")
 
-    reign.fenced.bulk = {"before": die_before, "after": die_after, "never": write}[when]  # type: ignore[assignment]
+    term.fenced.bulk = {"before": die_before, "after": die_after, "never": write}[when]  # type: ignore[assignment]
 
 
 async def sync(database: str, etcd: str, region: Region, notes: Path, when: str) -> None:
-    """A leader that works through the outbox, or dies."""
+    """Work through the outbox as a leader, or die."""
     engine = open_engine(database_url(database))
     store, clock, ear = EtcdStore(Connection((etcd,))), SystemClock(), waker(engine)
     leader = await store.get(LEADER.key(region, "leader"))
@@ -92,24 +92,24 @@ async def sync(database: str, etcd: str, region: Region, notes: Path, when: str)
         leadership=leadership,
         seen_store=lambda: None,
     )
-    reign = await syncer.begin(leading)
-    die_by(when, reign)
-    assert reign.reconciler.place.brake is not None
-    reign.reconciler.place.brake.allow(until=leading.until)  # few objects, many deletes: not what is tested here
-    if reign.identity_gate.verdict.closed is None:
-        reign.sync.forget(NAME)
-        reign.reconciler.dirty.take()
-        reign.reconciler._audit = leading.until  # no resync: what the outbox does not tell is lost
+    term = await syncer.begin(leading)
+    kill_self_at(when, term)
+    assert term.reconciler.place.brake is not None
+    term.reconciler.place.brake.allow(until=leading.until)  # few objects, many deletes: not what is tested here
+    if term.identity_gate.verdict.closed is None:
+        term.sync.forget(NAME)
+        term.reconciler.dirty.take()
+        term.reconciler._audit = leading.until  # no resync: what the outbox does not tell is lost
     while True:
-        await reign.create_identity()
-        await reign.reconciler.turn()
-        if reign.identity_gate.verdict.closed is None and not syncer.inventory.outbox(1):
+        await term.create_identity()
+        await term.reconciler.turn()
+        if term.identity_gate.verdict.closed is None and not syncer.inventory.outbox(1):
             return
         await asyncio.sleep(0.01)
 
 
 def forked(database: str, etcd: str, region: Region, notes: Path, when: str, alarm: float) -> bool:
-    """Runs one syncer in a process of its own; whether it lived to the end."""
+    """Run one syncer in a process of its own; return True if it lived to the end."""
     pid = os.fork()
     if pid == 0:
         try:

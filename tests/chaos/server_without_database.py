@@ -1,4 +1,4 @@
-"""A server with a leader-only worker whose database can be taken away, and with an elector of little patience.
+"""A server with leader work whose database can be taken away, and with an elector that hands over early.
 
     python -m tests.chaos.server_without_database server.name=s1 …
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.calico.endpoint import EndpointSpec
-from tests.chaos.inventory_history import Life, went_back
+from tests.chaos.inventory_history import KeyHistory, went_back
 
 
 def version(number: int) -> EndpointSpec:
@@ -18,7 +18,7 @@ ONE, TWO, THREE = map(version, (1, 2, 3))
 @pytest.mark.parametrize(
     "stored", [(), (ONE,), (ONE, TWO, None, THREE), (TWO, THREE), (THREE,), (ONE, None, THREE)], ids=str
 )
-def test_versions_may_be_skipped(stored: Life) -> None:
+def test_versions_may_be_skipped(stored: KeyHistory) -> None:
     assert went_back([None, ONE, TWO, None, THREE], stored) is None
 
 
@@ -32,5 +32,5 @@ def test_versions_may_be_skipped(stored: Life) -> None:
     ],
     ids=["older after newer", "deleted while wanted", "never wanted", "back from the dead"],
 )
-def test_what_went_back_is_found(stored: Life, words: str) -> None:
+def test_what_went_back_is_found(stored: KeyHistory, words: str) -> None:
     assert words in (went_back([None, ONE, TWO, None, THREE], stored) or "")

@@ -1,4 +1,4 @@
-"""What stands in for a protection that a `@fault` test takes away."""
+"""Replacements for protections that `@fault` tests remove."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def write_without_fence(
 
 
 def only_exits_count(signs: WorkerSigns, bounds: Bounds, now: Instant) -> PulseVerdict:
-    """A supervisor that waits for its children and looks at nothing else."""
+    """A supervisor that notices only exits."""
     return PulseVerdict.HEALTHY if signs.exit is None else PulseVerdict.DEAD
 
 
@@ -29,7 +29,7 @@ def always_the_first_member(self: MemberList, now: Instant) -> list[str]:
 
 
 async def forgotten_when_read(self: Outbox) -> Collection[bytes]:
-    """Changes leave the outbox as soon as somebody knows of them, not when the store has them."""
+    """Remove changes from the outbox when they are read, not when the store has them."""
     rows = await self._run_in_thread(lambda: self._inventory.outbox(1_000))
     await self._run_in_thread(lambda: self._inventory.settle(self._fence, [row.id for row in rows]))
     return {key for row in rows for key in (row.key, row.before) if key is not None}

@@ -1,4 +1,4 @@
-"""The stage of the agent's tests from end to end: what is in a host's kernel, and what should be."""
+"""Helpers of the agent's end-to-end tests: a fleet, the expected kernel state, a monitor of route changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Placed = Mapping[int, str]
 
 @contextlib.contextmanager
 def fleet(net: NamespaceNetwork, encapsulation: str, count: int = 3) -> Iterator[Fleet]:
-    """Hosts with their workloads, all of them programmed; gone with the block."""
+    """Run hosts with their workloads, all of them programmed, until the block ends."""
     made = Fleet(net, count=count, encapsulation=encapsulation)
     try:
         made.start()
@@ -43,8 +43,8 @@ def _has_routes(agent: AgentProcess, count: int) -> bool:
     return len(agent.routes()) == len(agent.routes(6)) == count
 
 
-class Wanted:
-    """What one host's kernel should hold, thought out anew."""
+class ExpectedKernel:
+    """The expected kernel state of one host, computed independently of the agent."""
 
     def __init__(self, agent: AgentProcess, others: Others, placed: Placed, *, vxlan: bool) -> None:
         self._agent = agent
@@ -73,7 +73,7 @@ class Wanted:
         return {self.gateway(host, family) for host in self._others for family in (4, 6)}
 
     def is_there(self) -> bool:
-        """Whether the kernel holds exactly this."""
+        """Return True if the kernel holds exactly this."""
         agent = self._agent
         return set(agent.nexthops()) == self.nexthops() and all(
             agent.routes(family) == self.routes(family) and agent.forwards(family) == self.forwards(family)
@@ -92,8 +92,8 @@ class Wanted:
             if found != wanted
         )
 
-    def come(self) -> None:
-        """Waits for it."""
+    def wait_programmed(self) -> None:
+        """Wait until the kernel holds exactly this."""
         try:
             wait(self.is_there, f"{self._agent.name}'s kernel is as wanted")
         except TimeoutError as error:
@@ -102,7 +102,7 @@ class Wanted:
 
 
 class Monitor:
-    """Writes down every change of routes, nexthops and rules in a namespace."""
+    """Records every change of routes, nexthops and rules in a namespace."""
 
     def __init__(self, namespace: Namespace, net: NamespaceNetwork) -> None:
         self._run = namespace.run
@@ -117,8 +117,8 @@ class Monitor:
             self._run("ip", "route", what, "blackhole", "203.0.113.1/32", "table", "99")
         return "203.0.113.1" in self._process.output
 
-    def heard(self) -> list[str]:
-        """What anybody did, but for what we did to see whether it hears."""
+    def changes(self) -> list[str]:
+        """Return the recorded changes, without those of the monitor's own test."""
         lines = self._process.output.splitlines()
         return [line for line in lines if "203.0.113.1" not in line and "proto kernel" not in line]
 
@@ -127,12 +127,12 @@ class Monitor:
 
 
 def statuses(stage: Fleet) -> Mapping[str, str]:
-    """What the agents say of their endpoints, as it stands in the store."""
+    """Return the agents' reports on their endpoints, from the store."""
     return {workload: status for (_, workload), status in reports(stage).items()}
 
 
 def reports(stage: Fleet) -> Mapping[tuple[str, str], str]:
-    """The same by who says it, and of which workload."""
+    """Return the same by host and workload."""
     prefix = ENDPOINT_STATUS.prefix(REGION)
     body = {"key": _text(prefix), "range_end": _text(prefix[:-1] + bytes([prefix[-1] + 1]))}
     found = inside(stage.segment.core.system_name, lambda: _ask("/v3/kv/range", body)).get("kvs", [])

@@ -1,4 +1,4 @@
-"""The stage of the balancer's tests from end to end."""
+"""Helpers of the balancer's end-to-end tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ALL", "VIP", "BalancedSite", "stage", "wait"]
 
 @contextlib.contextmanager
 def stage(net: NamespaceNetwork, balancers: int = 1, **settings: Any) -> Iterator[BalancedSite]:
-    """The stage, served; gone with the block. What cannot be had here is a skip."""
+    """Run the site until the block ends, and wait until it is served. Skip if it is unavailable."""
     try:
         made = BalancedSite(net, balancers=balancers, **settings)
     except Unavailable as missing:

@@ -1,4 +1,4 @@
-"""Hosts that exist in the inventory only, beside the real ones of the stage: they come, go and replace each other."""
+"""Hosts that exist in the inventory only, beside the fleet's real ones: they come, go and replace each other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PLACED = {1: "h1", 2: "h2", 3: "h3"}
 FIRST, PHANTOMS = 50, 12
 
 
-class Peers:
-    """Hosts that exist in the inventory only, each with an underlay address; and workloads that move between them."""
+class InventoryHosts:
+    """Inventory-only hosts, each with an underlay address, and workloads that move between them."""
 
     def __init__(self, stage: Fleet, chance: random.Random) -> None:
         self._stage = stage
@@ -26,7 +26,7 @@ class Peers:
             self._place(number, self._phantom())
 
     def change(self) -> None:
-        """One of the things that happen in a fleet."""
+        """Make one random change."""
         self._chance.choice([self._replace_a_host, self._move_a_workload, self._come_or_go])()
 
     def _phantom(self) -> str:
@@ -40,7 +40,7 @@ class Peers:
         return name
 
     def _replace_a_host(self) -> None:
-        """A host goes, and another has its address and its workloads at once."""
+        """Replace a host by another one with its address and its workloads."""
         old = self._phantom()
         moving = [number for number, name in self.placed.items() if name == old]
         for number in moving:

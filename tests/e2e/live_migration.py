@@ -1,6 +1,6 @@
-"""A live migration on the stage: the workload has a cable to both hosts for a while, as a machine has a tap on both.
+"""A live migration of a workload between two hosts: for a while it has a cable to both, as a VM has a tap on both.
 
-Whichever way packets come, they reach it; so one that is lost was lost on a route.
+Whichever host packets arrive at, they reach the workload; so a lost packet was lost on a route.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from holdfast.inventory.changes import wanted
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing.real.hosts import REGION, Fleet, address, gone, workload
-from holdfast.testing.real.processes import run
-from tests.e2e.agent_harness import Monitor, Wanted, reports, wait
+from tests.e2e.agent_harness import ExpectedKernel, Monitor, reports, wait
 from tests.e2e.inventory_hosts import HOSTS, PLACED
 
 
 def migrate(stage: Fleet, number: int, source: str, to: str) -> None:
-    """From the first word of it to the last, as an operator would do it; waits for what each step waits for. In the
-    middle of it the agent of the host that it goes to dies and starts anew."""
+    """Migrate a workload from beginning to end, as an operator does, waiting for each step. In the middle, kill and
+    restart the agent of the target host."""
     name, interface = f"w{number}", _other(stage, number)
     begin(stage, number, source, to)
     wait(lambda: reports(stage).get((to, name)) == "down", f"{to} expects {name}")
@@ -32,7 +31,7 @@ def migrate(stage: Fleet, number: int, source: str, to: str) -> None:
     wait(stage.agents[to].is_at_rest, f"the agent of {to} has compared everything")
     placed: Mapping[int, str] = {**PLACED, number: to}
     for agent in stage.agents.values():
-        Wanted(agent, HOSTS, placed, vxlan=True).come()
+        ExpectedKernel(agent, HOSTS, placed, vxlan=True).wait_programmed()
     wait(lambda: (source, name) not in reports(stage), f"{source} says nothing of {name} any more")
     assert reports(stage)[to, name] == "up"
     stage.agents[source].namespace.run("ip", "link", "del", f"tap{number}")
@@ -52,28 +51,13 @@ def _migration(number: int, source: str, to: str) -> Edit:
 
 
 def plug(stage: Fleet, number: int, on: str, interface: str) -> None:
-    """One more cable to the workload, from another host."""
-    there, made = stage.agents[on].namespace, stage.workloads[number]
-    ends = ["netns", there.system_name, "type", "veth", "peer", "name", interface, "netns", made.system_name]
-    run(["ip", "link", "add", f"tap{number}", *ends])
-    made.batch(
-        [
-            f"address add {address(number)}/32 dev {interface}",
-            f"address add {address(number, 6)}/128 dev {interface} nodad",
-            f"link set {interface} up",
-        ]
-    )
-    there.batch(
-        [
-            f"address add 169.254.1.1/32 dev tap{number}",
-            f"address add fe80::1/64 dev tap{number} nodad",
-            f"link set tap{number} up",
-        ]
-    )
+    """Connect the workload to another host."""
+    addresses = f"{address(number)}/32", f"{address(number, 6)}/128"
+    stage.segment.plug(stage.agents[on].namespace, f"tap{number}", stage.workloads[number], interface, *addresses)
 
 
 def switch_over(stage: Fleet, number: int, interface: str) -> None:
-    """From now on the workload answers by that cable."""
+    """Send the workload's packets through that cable."""
     stage.workloads[number].batch(
         [
             f"route replace default via 169.254.1.1 dev {interface} onlink",
@@ -83,11 +67,11 @@ def switch_over(stage: Fleet, number: int, interface: str) -> None:
 
 
 def changes(monitor: Monitor, number: int) -> int:
-    """How often a route to that workload was changed."""
+    """Count the changes of routes to that workload."""
     ours = {address(number), address(number, 6)}
-    return sum(bool(ours & set(line.split())) for line in monitor.heard())
+    return sum(bool(ours & set(line.split())) for line in monitor.changes())
 
 
 def _other(stage: Fleet, number: int) -> str:
-    """A name for a cable that the workload does not have yet."""
+    """Return an interface name that the workload does not have yet."""
     return "eth1" if " eth0@" in stage.workloads[number].run("ip", "link") else "eth0"

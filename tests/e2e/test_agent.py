@@ -20,8 +20,8 @@ from holdfast.testing.real.daemon import HOLDFAST
 from holdfast.testing.real.hosts import AgentProcess, Fleet, address, gone, host, workload
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import Pinger
-from tests.e2e.agent_harness import Monitor, Wanted, fleet, reports, statuses, wait
-from tests.e2e.inventory_hosts import HOSTS, PLACED, Peers
+from tests.e2e.agent_harness import ExpectedKernel, Monitor, fleet, reports, statuses, wait
+from tests.e2e.inventory_hosts import HOSTS, PLACED, InventoryHosts
 from tests.e2e.live_migration import begin, cancel, changes, migrate, plug
 
 
@@ -31,14 +31,14 @@ def stage() -> Iterator[Fleet]:
         yield made
 
 
-def wanted(stage: Fleet, name: str, *, vxlan: bool = True) -> Wanted:
-    return Wanted(stage.agents[name], HOSTS, PLACED, vxlan=vxlan)
+def wanted(stage: Fleet, name: str, *, vxlan: bool = True) -> ExpectedKernel:
+    return ExpectedKernel(stage.agents[name], HOSTS, PLACED, vxlan=vxlan)
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_workloads_reach_each_other_directly(stage: Fleet, family: int) -> None:
     for name in stage.agents:
-        wanted(stage, name, vxlan=False).come()
+        wanted(stage, name, vxlan=False).wait_programmed()
     for one, other in itertools.permutations((1, 2, 3), 2):
         wait(partial(stage.reaches, one, other, family), f"w{one} reaches w{other}")
 
@@ -52,7 +52,7 @@ def here(stage: Fleet) -> Fleet:
             agent.configure(encapsulation="always")
             agent.start()
     for name in stage.agents:
-        wanted(stage, name).come()
+        wanted(stage, name).wait_programmed()
     for one, other in itertools.permutations((1, 2, 3), 2):
         for family in (4, 6):
             # Routes are not all: a host that was renamed for a while may still be about to take its MAC back.
@@ -76,7 +76,7 @@ def test_an_agent_that_is_killed_and_started_again_changes_nothing_and_no_packet
             agent.start()
             wait(agent.is_at_rest, "the agent has compared everything")
             wait(lambda: min(pings.answered, others.answered) > 200, "there was traffic all the time")
-        assert (pings.lost(), others.lost(), monitor.heard()) == ([], [], [])
+        assert (pings.lost(), others.lost(), monitor.changes()) == ([], [], [])
         assert agent.nexthops() == before
     finally:
         monitor.stop()
@@ -93,7 +93,7 @@ def test_another_size_of_the_underlay_changes_the_tunnels_in_place_and_no_packet
                 agent.start()
                 wait(partial(_carries, agent, size), f"the tunnels are made for {size} bytes")
             wait(lambda: min(pings.answered, others.answered) > 200, "there was traffic all the time")
-        assert (pings.lost(), others.lost(), monitor.heard()) == ([], [], [])
+        assert (pings.lost(), others.lost(), monitor.changes()) == ([], [], [])
     finally:
         monitor.stop()
 
@@ -108,7 +108,7 @@ def test_a_rehearsal_beside_the_agent_finds_nothing_to_do_and_does_nothing(here:
     monitor = Monitor(agent.namespace, here.segment.net)
     try:
         assert agent.namespace.run(*HOLDFAST, "agent", "--dry-run", "--config", str(agent.file)) == ""
-        assert monitor.heard() == []
+        assert monitor.changes() == []
     finally:
         monitor.stop()
 
@@ -125,11 +125,11 @@ def test_a_host_that_goes_while_the_agent_is_down_is_gone_and_who_has_its_addres
     here.change(host("h4", 3), workload("h4", 3))
     _rename(here, "h3", "h4")
     others, placed = {"h1": 1, "h2": 2, "h4": 3}, {1: "h1", 2: "h2", 3: "h4"}
-    Wanted(here.agents["h2"], others, placed, vxlan=True).come()
+    ExpectedKernel(here.agents["h2"], others, placed, vxlan=True).wait_programmed()
     wait(lambda: here.reaches(2, 3), "w2 reaches w3 on its new host")
     with Pinger(here.workloads[2], address(3)) as pings:
         agent.start()
-        Wanted(agent, others, placed, vxlan=True).come()
+        ExpectedKernel(agent, others, placed, vxlan=True).wait_programmed()
         wait(lambda: here.reaches(1, 3), "w1 reaches w3 on its new host")
     assert pings.lost() == []
     here.change(gone(workload("h4", 3)), gone(host("h4", 3)))
@@ -156,14 +156,14 @@ def test_what_others_delete_is_made_again_and_what_they_have_is_left_alone(here:
         wait(lambda: wanted(here, "h1").nexthops() == set(here.agents["h1"].nexthops()), "nexthops are back")
     there.run("ip", "route", "del", "198.51.100.0/25", "table", "7500")  # it was still there
     there.run("ip", "route", "del", "198.51.100.0/24")
-    wanted(here, "h1").come()
+    wanted(here, "h1").wait_programmed()
     wait(lambda: here.reaches(1, 2), "w1 reaches w2 again")
 
 
 def test_a_link_that_flaps_is_repaired(here: Fleet) -> None:
     there = here.agents["h1"].namespace
     there.batch(["link set holdfast4 down", "link set holdfast4 up"])
-    wanted(here, "h1").come()
+    wanted(here, "h1").wait_programmed()
     wait(lambda: here.reaches(1, 2), "w1 reaches w2 again")
 
 
@@ -206,13 +206,13 @@ def test_an_interface_that_goes_in_the_middle_of_a_migration_leaves_the_route_to
     plug(here, 1, "h2", "eth1")
     wait(lambda: reports(here).get(("h2", "w1")) == "up", "w1 is up on h2")
     there.namespace.run("ip", "link", "del", "tap1")
-    wanted(here, "h2").come()
+    wanted(here, "h2").wait_programmed()
     wait(partial(here.reaches, 2, 1), "w2 reaches w1 where it is")
     plug(here, 1, "h2", "eth1")
     wait(lambda: reports(here).get(("h2", "w1")) == "up", "w1 is up on h2 again")
-    Wanted(there, HOSTS, {**PLACED, 1: "h2"}, vxlan=True).come()
+    ExpectedKernel(there, HOSTS, {**PLACED, 1: "h2"}, vxlan=True).wait_programmed()
     cancel(here, 1, "h1", "h2")
-    wanted(here, "h2").come()
+    wanted(here, "h2").wait_programmed()
     there.namespace.run("ip", "link", "del", "tap1")
 
 
@@ -220,8 +220,8 @@ def test_an_interface_that_goes_in_the_middle_of_a_migration_leaves_the_route_to
 def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(here: Fleet, rounds: int) -> None:
     """The peers that come with it stay: no test after this one may ask for `here`."""
     chance = random.Random(rounds)
-    agent, peers = here.agents["h1"], Peers(here, chance)
-    Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
+    agent, peers = here.agents["h1"], InventoryHosts(here, chance)
+    ExpectedKernel(agent, peers.hosts, peers.placed, vxlan=True).wait_programmed()
     for _ in range(rounds):
         if chance.random() < 0.5:
             agent.kill()
@@ -237,7 +237,7 @@ def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(h
             agent.start()
         # The kernel may be as wanted before the agent has looked at it; after that it must still be so.
         wait(agent.is_at_rest, "the agent has compared everything")
-        Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
+        ExpectedKernel(agent, peers.hosts, peers.placed, vxlan=True).wait_programmed()
 
 
 def test_a_host_with_one_family_is_reached_in_that_one_only(stage: Fleet) -> None:

@@ -49,7 +49,7 @@ class Watcher:
         self._run("ip", "address", "del", "203.0.113.1/32", "dev", "lo")
         return "203.0.113.1" in self._process.output
 
-    def heard(self) -> list[str]:
+    def changes(self) -> list[str]:
         """What happened to VIPs."""
         return [line for line in self._process.output.splitlines() if any(vip in line for vip in VIP.values())]
 
@@ -103,7 +103,7 @@ def test_kill_stop_and_start_leave_every_address_as_it_is(here: BalancedSite, wa
     here.balancer.process.stop()
     here.balancer.start()
     wait(here.balancer.is_released, "the balancer has come to rest")
-    assert watcher.heard() == []
+    assert watcher.changes() == []
     assert announced(here) == set(VIP.values())
 
 
@@ -114,7 +114,7 @@ def test_health_that_nobody_knows_leaves_every_address_as_it_is(here: BalancedSi
     try:
         here.balancer.start()
         wait(lambda: here.balancer.worker_state("announce") == "held: no_health", "the announcer knows of nobody")
-        assert watcher.heard() == []
+        assert watcher.changes() == []
     finally:
         for server in here.servers.values():
             server.process.resume()
@@ -127,7 +127,7 @@ def test_a_silent_prober_leaves_every_address_as_it_is(here: BalancedSite, watch
         for server in here.servers.values():
             server.kill()
         wait(lambda: here.balancer.status().get("prober_silent_s") is not None, "the silence is noticed")
-        assert watcher.heard() == []
+        assert watcher.changes() == []
     finally:
         for server in here.servers.values():
             server.start()
@@ -194,5 +194,5 @@ def test_a_killed_announcer_leaves_every_address_as_it_is(here: BalancedSite, wa
     os.kill(pid, signal.SIGKILL)
     here.balancer.worker_pid("announce", after=pid)
     wait(lambda: here.balancer.worker_state("announce") == "ok", "it has looked")
-    assert watcher.heard() == []
+    assert watcher.changes() == []
     assert children(here.balancer.process.pid)

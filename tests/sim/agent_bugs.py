@@ -42,7 +42,7 @@ def _without_additions(self: JournaledTarget, entries: Iterable[JournalEntry]) -
 
 
 def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
-    """A deletion is taken off the journal when it is begun, not when it is over."""
+    """Take a delete off the journal when it begins, not when it is over."""
     self.journal.write(
         [JournalEntry(EntryKind.DONE, entry.key) if entry.op is EntryKind.DELETING else entry for entry in entries]
     )
@@ -57,7 +57,7 @@ async def _half_a_list(self: SourceWatcher, _remembered: Journaled = tuple) -> s
 
 
 def _as_the_kernel_says(self: JournaledTarget, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
-    """What the kernel has is done, whatever other handlers said."""
+    """Take what the kernel has as done, whatever other handlers answered."""
     remembered, shape = self._load(key), shapes.get(key)
     if remembered is None or shape is None:
         return _found(self, key, shapes)
@@ -68,7 +68,7 @@ _found = JournaledTarget._merged
 
 
 async def _only_the_kernel(self: JournaledTarget, after: ClaimKey | None) -> Any:
-    """The journal is written and never read."""
+    """Write the journal and never read it."""
     shapes = await self.dataplane.read()
     found = {key: owned for key in shapes if (owned := self._merged(key, shapes)) is not None}
     at_once(self.present.replace_all(found))

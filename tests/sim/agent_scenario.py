@@ -42,7 +42,7 @@ from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.harness import ME, REGION, Fleet, Ids, Site, another_store
 from tests.sim.election_invariants import InvariantBroken
 from tests.sim.expected_state import KINDS, ExpectedState, Object, wants
-from tests.sim.migrations import Operations, arrive, set_out, steps, turn_back
+from tests.sim.migrations import Operations, begin_migration, cancel_migration, finish_migration, steps
 
 HOSTS = tuple(f"h{number}" for number in range(6))
 NUMBERS = range(1, 8)
@@ -363,7 +363,7 @@ def _rot(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
 
 
 Edit = Callable[[Fleet, Random, ExpectedState], Operations]
-MOVES: Final[Sequence[Edit]] = (set_out, set_out, turn_back, arrive)
+MOVES: Final[Sequence[Edit]] = (begin_migration, begin_migration, cancel_migration, finish_migration)
 EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, *MOVES, _rot)
 
 
@@ -378,7 +378,7 @@ def _mend(scene: Scene) -> None:
                     fleet.write(Put(entry.key, kind.encode(truth.objects[entry.key][1])))  # type: ignore[arg-type]
 
 
-async def _a_while(scene: Scene, *choices: float) -> None:
+async def _some_time(scene: Scene, *choices: float) -> None:
     await asyncio.sleep(scene.random.choice(choices or (0.05, 1.0, 6.0)) * scene.random.uniform(0.5, 1.5))
 
 
@@ -390,10 +390,10 @@ def _revive(scene: Scene) -> None:
 
 async def kill(scene: Scene) -> None:
     """SIGKILL between any two steps, and a new life later."""
-    await _a_while(scene, 0.0, 0.01, 0.3)
+    await _some_time(scene, 0.0, 0.01, 0.3)
     if scene.site.node.alive:
         scene.site.node.kill()
-        await _a_while(scene, 0.0, 0.5, 8.0)
+        await _some_time(scene, 0.0, 0.5, 8.0)
         _revive(scene)
 
 
@@ -401,14 +401,14 @@ async def kill_at_a_change(scene: Scene) -> None:
     """SIGKILL in the middle of a batch."""
     struck = asyncio.Event()
 
-    def strike(_key: ClaimKey, _shape: Shape | None) -> None:
+    def inject(_key: ClaimKey, _shape: Shape | None) -> None:
         if not struck.is_set() and scene.random.random() < 0.5:
             struck.set()
             scene.site.node.kill()
 
-    scene.kernel.observers.append(strike)
-    await _a_while(scene)
-    scene.kernel.observers.remove(strike)
+    scene.kernel.observers.append(inject)
+    await _some_time(scene)
+    scene.kernel.observers.remove(inject)
     _revive(scene)
 
 
@@ -422,7 +422,7 @@ async def deaf_start(scene: Scene) -> None:
         found = _some_host(scene.random, scene.truths[source])
         if found is not None:
             site.fleet(other).write(Put(HOST.key(REGION, found.metadata.name), HOST.encode(found)))
-    await _a_while(scene, 2.0, 8.0)
+    await _some_time(scene, 2.0, 8.0)
     site.unreachable.discard(source)
     if source in site.clients:
         site.clients[source].link.heal()
@@ -435,7 +435,7 @@ async def come_back(scene: Scene) -> None:
     gone = {key: one for key, (_, one) in truth.objects.items() if isinstance(one, Host)}
     if gone:
         fleet.write(*[Delete(key) for key in gone])
-        await _a_while(scene, 0.02, 0.2)
+        await _some_time(scene, 0.02, 0.2)
         fleet.write(*[Put(key, HOST.encode(one)) for key, one in gone.items() if key not in truth.objects])
 
 
@@ -444,7 +444,7 @@ async def restart(scene: Scene) -> None:
     site = scene.site
     if site.node.alive and site.reconciler is not None and not site.stopping.is_set():
         await site.stop()
-        await _a_while(scene, 0.0, 3.0)
+        await _some_time(scene, 0.0, 3.0)
         _revive(scene)
 
 
@@ -455,7 +455,7 @@ async def cut_off(scene: Scene) -> None:
     site.unreachable.add(source)
     if source in site.clients:
         site.clients[source].link.cut()
-    await _a_while(scene)
+    await _some_time(scene)
     site.unreachable.discard(source)
     if source in site.clients:
         site.clients[source].link.heal()
@@ -470,11 +470,11 @@ async def one_watch_behind(scene: Scene) -> None:
         return
     scene.world.note(f"the {kind.plural} of {source} are behind")
     client.link.mute_watches(kind.prefix(REGION))
-    await _a_while(scene, 0.05, 1.0)
+    await _some_time(scene, 0.05, 1.0)
     fleet = scene.site.fleet(source)
-    happens = scene.random.choice([set_out, set_out, turn_back, arrive])
+    happens = scene.random.choice([begin_migration, begin_migration, cancel_migration, finish_migration])
     fleet.write(*happens(fleet, scene.random, scene.truths[source]))
-    await _a_while(scene)
+    await _some_time(scene)
     client.link.heal()
 
 
@@ -504,7 +504,7 @@ async def lose_interfaces(scene: Scene) -> None:
         kernel.disappear(interface)
         for truth in scene.truths.values():
             truth.lose(interface)
-    await _a_while(scene)
+    await _some_time(scene)
     for interface in lost:
         kernel.appear(interface)
 
@@ -527,19 +527,19 @@ async def refuse(scene: Scene) -> None:
     handler.refuse = lambda change: "not now" if unlucky in (None, change.key.number % len(NUMBERS)) else None
     for fleet in map(scene.site.fleet, scene.truths):
         fleet.write(*[fleet.leaves(name) for name in scene.random.sample(HOSTS, 2)])
-    await _a_while(scene)
+    await _some_time(scene)
     handler.refuse = lambda _change: None
 
 
 async def not_ready(scene: Scene) -> None:
     scene.ids.waits_for = "its table"
-    await _a_while(scene)
+    await _some_time(scene)
     scene.ids.waits_for = None
 
 
 async def kernel_away(scene: Scene) -> None:
     scene.kernel.away = "it does not answer"
-    await _a_while(scene)
+    await _some_time(scene)
     scene.kernel.away = None
 
 

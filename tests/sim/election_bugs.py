@@ -80,7 +80,7 @@ def _believe_for_an_hour(state: Election, timings: Timings) -> Instant:
 
 @contextlib.contextmanager
 def _uncertain_is_won() -> Iterator[None]:
-    """A campaign that nobody answered is taken as won, under the next revision that was to be expected."""
+    """Take a campaign without an answer as won, under the next expected revision."""
     failed = Elector._failed
 
     def guess(self: Elector, effect: Effect, error: Exception) -> Event | None:
@@ -96,7 +96,7 @@ def _uncertain_is_won() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _say_nothing_when_it_ends() -> Iterator[None]:
-    """Leadership is given back, but the board still says what it said."""
+    """Hand leadership back without updating the board."""
     show = Elector._show
 
     def show_beginnings(self: Elector) -> None:

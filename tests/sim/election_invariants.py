@@ -34,12 +34,12 @@ EXPIRY = "lease expiry"
 
 
 class InvariantBroken(AssertionError):
-    """A promise does not hold."""
+    """An invariant does not hold."""
 
 
 @dataclass
 class Term:
-    """What really became of one term."""
+    """Actual course of one term."""
 
     number: int
     holder: Leader
@@ -66,11 +66,11 @@ class ElectionInvariants:
 
     @property
     def led(self) -> Term | None:
-        """The term whose key is there now."""
+        """The term whose key exists now."""
         return next((term for term in self.terms.values() if term.gone is None), None)
 
     def sleeps(self, server: SimServer) -> None:
-        """The server's machine is suspended, with its clock: what it believes now it may believe too long."""
+        """Return True while the server's machine and clock are suspended: its belief may then last too long."""
         said = server.shown.read()
         if said is not None and said.term in self.terms:
             self.terms[said.term].slept = True

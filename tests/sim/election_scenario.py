@@ -1,4 +1,4 @@
-"""The scenario: two to four servers, a time of trouble, then calm; all of it drawn from the seed."""
+"""Scenario of the election: two to four servers, a period of faults, then recovery; all of it drawn from the seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALM = 6.0
 
 @dataclass(frozen=True, slots=True)
 class ElectionResult:
-    """What one run came to, so that nobody takes a day on which nothing happened for a proof."""
+    """Counts of one run, so that a run without events is not taken for a proof."""
 
     terms: int
     writes: int
@@ -34,7 +34,7 @@ def timings(world: World) -> Timings:
 
 
 def gather(world: World, allowed: Timings) -> list[SimServer]:
-    """Servers on hosts of their own, some sharing one: as containers, or side by side; sometimes two of one name."""
+    """Start servers on hosts of their own or on one host, as containers or side by side; sometimes two of one name."""
     number = world.random.randint(2, 4)
     shared = world.random.choice(["", "", "containers", "side by side"])
     names = ["a", "b", "c", "d"][:number]
@@ -64,11 +64,11 @@ async def election_scenario(world: World) -> ElectionResult:
     await inject_server_faults(fleet, lasting=TROUBLE)
     await final_fault(fleet)
     world.note("the trouble is over")
-    return await calm(fleet, allowed)
+    return await check_recovery(fleet, allowed)
 
 
 async def final_fault(fleet: Fleet) -> None:
-    """Half of the time the trouble ends with nobody leading: whoever leads has lost its machine a moment ago."""
+    """In half of the runs, end the faults without a leader: suspend or kill the leader's machine at the last moment."""
     leader = fleet.leader
     if leader is None or fleet.world.random.random() < 0.5:
         return
@@ -80,8 +80,8 @@ async def final_fault(fleet: Fleet) -> None:
             server.start()
 
 
-async def calm(fleet: Fleet, allowed: Timings) -> ElectionResult:
-    """Nothing goes wrong any more: somebody leads within TTL + 17 s, goes on doing so, and writes."""
+async def check_recovery(fleet: Fleet, allowed: Timings) -> ElectionResult:
+    """Check recovery: a server leads within TTL + 17 s, keeps leading, and writes."""
     judge = fleet.judge
     recovered = await led_again(fleet, allowed.ttl + GRACE)
     # Who led through the trouble may still wait for an answer that was lost in it, and lose its lease over that.
@@ -97,7 +97,7 @@ async def calm(fleet: Fleet, allowed: Timings) -> ElectionResult:
 
 
 async def led_again(fleet: Fleet, within: Duration) -> float:
-    """After how many seconds somebody leads."""
+    """Return the seconds until a server leads."""
     begun = fleet.world.time
     await happens(fleet, lambda: leader(fleet) is not None, within, "nobody leads")
     return fleet.world.time - begun
@@ -111,7 +111,7 @@ async def happens(fleet: Fleet, what: Callable[[], bool], within: Duration, othe
 
 
 def leader(fleet: Fleet) -> SimServer | None:
-    """Who leads, by its own word and by the store's."""
+    """Return the server that leads, by its own belief and by the store."""
     term = fleet.judge.led
     said = term.server.check() if term else None
     return term.server if term and isinstance(said, Leading) and said.term == term.number else None

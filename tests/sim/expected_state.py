@@ -40,7 +40,7 @@ LONG_KNOWN = 1.0
 
 
 class Held(NamedTuple):
-    """Who has a claim, and why it is his: where he comes from, if that is so because he is on his way."""
+    """The owner of a claim and, if it owns it because of a live migration, the endpoint it comes from."""
 
     shape: Shape
     name: EndpointName | None = None
@@ -48,13 +48,13 @@ class Held(NamedTuple):
 
 
 def wants(objects: Objects, interfaces: Collection[str] | None = None) -> dict[ClaimKey, Shape]:
-    """What these objects claim on this host, if these interfaces exist; None stands for all."""
+    """Return the claims of these objects on this host, if these interfaces exist; None stands for all."""
     return {key: held.shape for key, held in holders(objects, interfaces).items()}
 
 
 def holders(objects: Objects, interfaces: Collection[str] | None = None) -> dict[ClaimKey, Held]:
-    """Whose each claim is. A workload is where it is most surely, and of several workloads the newest has it: so says
-    everybody, and whoever has it and arrives here has it here, if his interface is one of those that exist."""
+    """Return the owner of each claim. A workload is where it most certainly is, and of several workloads the newest
+    owns the claim; an owner that arrives here owns it here, if its interface exists."""
     hosts = {one.metadata.name: one for _, one in objects.values() if isinstance(one, Host)}
     places: dict[ClaimKey, dict[Any, list[tuple[int, int, bytes, Held]]]] = {}
     for at, (revision, one) in objects.items():
@@ -125,7 +125,7 @@ def _of_host(host: Host) -> dict[ClaimKey, Shape]:
 
 @dataclass
 class ExpectedState:
-    """What one store holds; of a value that has rotted, what it held before."""
+    """The objects of one store; of an unreadable value, the last good object."""
 
     store: FakeStore
     objects: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class ExpectedState:
             del self.here[key]
 
     def known(self, shown: Objects, made: Collection[ClaimKey], now: float) -> None:
-        """The agent knows this much now, and these routes lead here."""
+        """Record what the agent knows now, and which routes lead here."""
         heard = [host for host in self._gone if host not in shown or host in self.objects]
         for host in heard:
             del self._gone[host]
@@ -175,28 +175,27 @@ class ExpectedState:
                 self.here.setdefault(key, (held.name, now))
 
     def lose(self, interface: str) -> None:
-        """What leads there is not here any more, until it is made anew."""
+        """Forget routes to an interface that is gone, until they are made again."""
         for key in [key for key in self.here if self._held[key].shape == LocalRoute(interface)]:
             del self.here[key]
 
     def stays(self, key: ClaimKey, now: float) -> EndpointName | None:
-        """Whose route must stay here: not at once, because what was planned before may be under way."""
+        """Return the workload whose route must stay here; not at once, because earlier plans may be in flight."""
         name, since = self.here.get(key, (None, now))
         return name if now - since > LONG_KNOWN else None
 
     def _goes_on(self, before: Held, after: Held | None) -> bool:
-        """Whether it is here for the same reason, or has arrived and is nowhere else."""
+        """Return True if the workload is here for the same reason, or has arrived and is nowhere else."""
         if after == before:
             return True
         has_arrived = before.source is not None and after == before._replace(source=None)
         return has_arrived and _endpoint(before.source, self.objects) is None
 
     def under_way(self, key: ClaimKey) -> Iterator[tuple[EndpointName, EndpointName]]:
-        """Workloads that set out and still are where they came from, with that route: from there, to there.
+        """Return workloads that migrate and still are at their source, with that route: source and target.
 
-        Only those that were not on their way to where they come from, and that began with the first word of the
-        endpoint over there: one that was believed to have arrived cannot be known to be under way by somebody who has
-        not heard so yet.
+        Only those that were not migrating to their source, and whose target endpoint appeared with the migration: a
+        reader that believes a workload to have arrived, and has not seen the migration, cannot know that it migrates.
         """
         known = list(self.objects.values())
         hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}

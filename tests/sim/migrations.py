@@ -1,6 +1,6 @@
-"""How workloads move in the simulated fleet: they set out, turn back, arrive, and are sent elsewhere on the way.
+"""Live migrations in the simulated fleet: they begin, are cancelled, finish_migration, and are redirected on the way.
 
-In both shapes: as Calico's driver writes it, with an endpoint at the target from the beginning, and as our own
+In both shapes: as Calico's driver writes them, with an endpoint at the target from the beginning, and as our own
 inventory does, which leaves the endpoint where it is until it is moved.
 """
 
@@ -19,9 +19,8 @@ from tests.sim.expected_state import ExpectedState
 Operations = Sequence[Operation]
 
 
-def set_out(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
-    """A workload begins to move, at times to where something was left of it; what is written of it is written at one
-    revision."""
+def begin_migration(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
+    """Begin a migration, at times to a host where something was left of the workload; all writes in one revision."""
     hosts = [one.metadata.name for _, one in truth.objects.values() if isinstance(one, Host)]
     endpoints = _endpoints(truth)
     settled = [one for one in endpoints.values() if one.spec.node in (*hosts, ME)]
@@ -38,8 +37,8 @@ def set_out(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     return [fleet.migrates(workload, spec.node, to), *at_target]
 
 
-def turn_back(_fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
-    """A migration is cancelled, with the endpoint at its target where there is one."""
+def cancel_migration(_fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
+    """Cancel a migration, and delete the endpoint at its target if there is one."""
     one = _some_migration(random, truth)
     if one is None:
         return []
@@ -47,15 +46,14 @@ def turn_back(_fleet: Fleet, random: Random, truth: ExpectedState) -> Operations
     return [*at_target, Delete(MIGRATION.key(REGION, one.target))]
 
 
-def arrive(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
-    """A workload is moved to where its migration goes, all of it at one revision."""
+def finish_migration(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
+    """Move a workload to the target of its migration, in one revision."""
     return [step for step, _ in steps(fleet, random, truth)]
 
 
 def steps(fleet: Fleet, random: Random, truth: ExpectedState) -> Sequence[tuple[Operation, float]]:
-    """The same in its order, with how long after each step the next may wait; some go elsewhere instead. Calico's
-    driver deletes the migration first, and then the endpoint that is not needed any more: also of one that is
-    cancelled."""
+    """Return the same writes one by one, with the pause after each; some go to another host instead. Calico's driver
+    deletes the migration first, and then the endpoint that is no longer needed, also after a cancelled migration."""
     one = _some_migration(random, truth)
     endpoint = _endpoints(truth).get(one.source) if one is not None else None
     if one is None or endpoint is None:

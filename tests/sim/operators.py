@@ -32,7 +32,7 @@ Wishes = Sequence[WantedObject]
 
 
 async def edit(world: World, engine: Engine) -> None:
-    """Changes something every now and then, until cancelled."""
+    """Change something every now and then, until cancelled."""
     editor, dice = Editor(engine, REGION), world.stream("people")
     while True:
         await asyncio.sleep(dice.uniform(0.05, 1.5))
@@ -70,7 +70,7 @@ def _gone(dice: random.Random) -> Wishes:
 
 
 def _migration(dice: random.Random) -> Wishes:
-    """Begins, goes elsewhere or is cancelled; it arrives when somebody puts its endpoint there."""
+    """Begin, redirect or cancel a migration; it arrives when its endpoint is put at the target."""
     name = f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0"
     if dice.random() < 0.2:
         return [WantedObject(MIGRATION, name)]
@@ -103,7 +103,7 @@ def _as_network(number: int, dice: random.Random) -> WantedObject:
 
 
 def _frontend(dice: random.Random) -> Wishes:
-    """With all that it needs: none of it can come alone."""
+    """Return a frontend with everything that it needs: none of it can exist alone."""
     numbers = dice.sample(range(FEW), dice.randint(1, FEW))
     pool = Pool(backends={f"b{number}": PoolMember(weight=dice.randint(1, 100)) for number in numbers})
     made = Frontend(address="203.0.113.1", port=80 + (port := dice.randrange(FEW)), pools=(pool,))
@@ -122,6 +122,6 @@ def _as_backend(number: int, dice: random.Random) -> WantedObject:
 
 
 def _drawn(dice: random.Random) -> Wishes:
-    """A frontend goes; sometimes with its backends, which others may need."""
+    """Delete a frontend, sometimes with its backends, which others may need."""
     gone = [WantedObject(FRONTEND, f"f{dice.randrange(FEW)}")]
     return gone + ([WantedObject(BACKEND, f"b{number}") for number in range(FEW)] if dice.random() < 0.5 else [])

@@ -1,8 +1,8 @@
-"""Any number of seeds of a simulation, by hand.
+"""Run any number of seeds of a simulation from the command line.
 
-Prints the first seed that fails, with the end of its story and the command that replays it. With `--trace` every step
-of that seed, or of the last one, is written to a file. With `--bug` the named protection is removed (`--bug list`
-lists them); then a seed that fails is hoped for.
+Prints the first seed that fails, with its last notes and the command that replays it. With `--trace` every step of that
+seed, or of the last one, is written to a file. With `--bug` the named protection is removed (`--bug list` lists them);
+then a failing seed is expected.
 """
 # ruff: noqa: T201 -- a command
 
@@ -30,8 +30,8 @@ EVERY = 50
 
 @dataclass(frozen=True, slots=True)
 class Seeds(Generic[T]):
-    """One simulation as a command. `came_to` tells by name what a run was made of, so that nobody takes a day on which
-    nothing happened for a proof."""
+    """One simulation as a command. `came_to` names the counts of a run, so that a run without events is not taken for a
+    proof."""
 
     command: str
     of: str
@@ -40,7 +40,7 @@ class Seeds(Generic[T]):
     came_to: Callable[[T], Mapping[str, int]]
 
     def main(self, arguments: list[str]) -> int:
-        """The whole command; its exit code."""
+        """Run the command and return its exit code."""
         given = self._parser().parse_args(arguments)
         if given.bug == "list":
             print("\n".join(self.bugs))
@@ -83,7 +83,7 @@ class Seeds(Generic[T]):
         return 0
 
     def _seen(self, worlds: list[World]) -> Scenario[T]:
-        """The scenario, whose world can be looked at when it is over."""
+        """Wrap the scenario so that its world can be inspected afterwards."""
 
         @wraps(self.scenario)
         async def scenario(world: World) -> T:

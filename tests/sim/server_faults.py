@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated fleet, when the seed says so. Each fault has an end of its own."""
+"""Faults of simulated servers, drawn from the seed. Each fault ends by itself."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ class Fleet:
 Fault = Callable[[Fleet, SimServer], Coroutine[Any, Any, None]]
 
 
-async def _a_while(fleet: Fleet) -> None:
+async def _some_time(fleet: Fleet) -> None:
     """Mostly short, sometimes longer than any lease."""
     random, ttl = fleet.world.random, _ttl(fleet)
     await asyncio.sleep(random.choice([0.05, 1, 0.4 * ttl, 1.3 * ttl]) * random.uniform(0.5, 1.5))
 
 
 def _one_process(fault: faults.Fault) -> Fault:
-    """A storm's fault on one of a server's two processes, more often on the one that elects."""
+    """Apply a fault to one of a server's two processes, more often to the elector."""
 
-    async def strike(fleet: Fleet, server: SimServer) -> None:
+    async def inject(fleet: Fleet, server: SimServer) -> None:
         node = fleet.world.random.choice([server.electing, server.electing, server.writing])
         await fault(fleet.world, node, server.revive)
 
-    return strike
+    return inject
 
 
 def _all_processes(fault: faults.Fault) -> Fault:
-    async def strike(fleet: Fleet, server: SimServer) -> None:
+    async def inject(fleet: Fleet, server: SimServer) -> None:
         await asyncio.gather(*(fault(fleet.world, node, server.revive) for node in server.processes))
 
-    return strike
+    return inject
 
 
 async def freeze(fleet: Fleet, server: SimServer) -> None:
-    """SIGSTOP for the whole tree."""
+    """SIGSTOP both processes."""
     for node in server.processes:
         node.pause()
-    await _a_while(fleet)
+    await _some_time(fleet)
     for node in server.processes:
         node.resume()
 
 
 async def suspend(fleet: Fleet, server: SimServer) -> None:
-    """A hypervisor's pause of the machine."""
+    """Pause the machine by its hypervisor."""
     running = next((node for node in server.processes if node.alive and not node.paused), None)
     if running is None:
         return
@@ -72,16 +72,16 @@ async def suspend(fleet: Fleet, server: SimServer) -> None:
         if one.host is server.host:
             fleet.judge.sleeps(one)
     running.pause(clock_stops=True)
-    await _a_while(fleet)
+    await _some_time(fleet)
     running.resume()
 
 
 async def freeze_at_a_proof(fleet: Fleet, _server: SimServer) -> None:
-    """SIGSTOP just when the store has proven the leader's term: its answer is read long after it was given (C10)."""
+    """SIGSTOP just when the store has proven the leader's term: the answer is read long after it was given (C10)."""
     proven = asyncio.Event()
     frozen: list[Node] = []
 
-    def strike(write: StoreWrite) -> None:
+    def inject(write: StoreWrite) -> None:
         term = fleet.judge.led
         if term is not None and not frozen and write.client == term.client and _puts_leader_key(write):
             frozen.extend(fleet.world.random.choice([term.server.processes, [term.server.electing]]))
@@ -89,7 +89,7 @@ async def freeze_at_a_proof(fleet: Fleet, _server: SimServer) -> None:
                 node.pause()
             proven.set()
 
-    fleet.world.store.observers.append(strike)
+    fleet.world.store.observers.append(inject)
     try:
         async with asyncio.timeout(_ttl(fleet)):
             await proven.wait()
@@ -97,7 +97,7 @@ async def freeze_at_a_proof(fleet: Fleet, _server: SimServer) -> None:
     except TimeoutError:
         fleet.world.note("nobody renewed anything that could be struck")
     finally:
-        fleet.world.store.observers.remove(strike)
+        fleet.world.store.observers.remove(inject)
         for node in frozen:
             node.resume()
 
@@ -111,26 +111,26 @@ def _ttl(fleet: Fleet) -> float:
 
 
 async def store_away(fleet: Fleet, _server: SimServer) -> None:
-    """Nobody reaches the store."""
+    """Make the store unreachable for every server."""
     fleet.world.note("the store is away")
     for node in _nodes(fleet):
         for client in node.clients:
             client.link.cut()
-    await _a_while(fleet)
+    await _some_time(fleet)
     for node in _nodes(fleet):
         for client in node.clients:
             client.link.heal()
 
 
 async def stale_member(fleet: Fleet, server: SimServer) -> None:
-    """One process reads from a member that has stopped following; its writes go on."""
+    """Serve reads of one process from a member that stopped following; its writes go on."""
     store = fleet.world.store
     clients = fleet.world.random.choice(server.processes).clients
     past = fleet.world.random.randint(max(1, store.keys.compacted, store.revision - 20), store.revision)
     fleet.world.note(f"{server.name} reads from a stale member, at revision {past}")
     for client in clients:
         client.go_stale(past)
-    await _a_while(fleet)
+    await _some_time(fleet)
     for client in clients:
         client.go_fresh()
 
@@ -138,12 +138,12 @@ async def stale_member(fleet: Fleet, server: SimServer) -> None:
 async def out_of_space(fleet: Fleet, _server: SimServer) -> None:
     fleet.world.note("the store is out of space")
     fleet.world.store.run_out_of_space()
-    await _a_while(fleet)
+    await _some_time(fleet)
     fleet.world.store.regain_space()
 
 
 async def revoke_lease(fleet: Fleet, _server: SimServer) -> None:
-    """An operator revokes the leader's lease."""
+    """Revoke the leader's lease, as an operator may."""
     entry = fleet.world.store.keys.get(LEADER_KEY)
     if entry is not None:
         fleet.world.note("an operator revokes the leader's lease")
@@ -154,7 +154,7 @@ async def revoke_lease(fleet: Fleet, _server: SimServer) -> None:
 
 
 async def delete_key(fleet: Fleet, _server: SimServer) -> None:
-    """An operator deletes the leader key; its lease lives on."""
+    """Delete the leader key, as an operator may; its lease lives on."""
     fleet.world.note("an operator deletes the leader key")
     fleet.world.store.delete(OPERATOR, LEADER_KEY, None)
 
@@ -171,7 +171,7 @@ async def step_down(fleet: Fleet, _server: SimServer) -> None:
 
 
 async def hold(fleet: Fleet, server: SimServer) -> None:
-    """An operator pauses a server's part in the election, and later lets it go on."""
+    """Pause a server's part in the election, as an operator may, and resume it later."""
     elector = server.elector
     if elector is None or not server.electing.alive:
         return
@@ -179,37 +179,37 @@ async def hold(fleet: Fleet, server: SimServer) -> None:
     told = asyncio.Event()
 
     async def pause_until_told() -> None:
-        """One after the other, also where the process is frozen when both are said."""
+        """Send both commands in order, also to a process that is frozen when they are sent."""
         elector.leave(LossReason.PAUSED)
         await told.wait()
         elector.rejoin(LossReason.PAUSED)
 
     server.electing.run(pause_until_told())
-    await _a_while(fleet)
+    await _some_time(fleet)
     told.set()
 
 
 async def restart(fleet: Fleet, server: SimServer) -> None:
-    """A clean stop, and a new start."""
+    """Stop a server cleanly and start it again."""
     fleet.world.note(f"{server.name} is restarted")
     await server.stop()
     server.revive(server.electing)
 
 
 async def reboot(fleet: Fleet, server: SimServer) -> None:
-    """The machine goes down and comes back: nobody can tell from its pids who is gone."""
+    """Restart the machine: its pids no longer tell which processes are gone."""
     fleet.world.note(f"{server.host.name} reboots")
     server.host.boots += 1
     neighbours = [one for one in fleet.servers if one.host is server.host]
     for one in neighbours:
         one.reboot()
-    await _a_while(fleet)
+    await _some_time(fleet)
     for one in neighbours:
         one.start()
 
 
 async def kill_all_electors(fleet: Fleet, _server: SimServer) -> None:
-    """Every elector dies at about the same time, and is started again (C32)."""
+    """Kill every elector at about the same time; they are started again (C32)."""
     for server in fleet.servers:
         server.electing.kill()
     await asyncio.sleep(1)
@@ -269,7 +269,7 @@ KINDS_AT_ONCE = 5
 
 
 async def inject_server_faults(fleet: Fleet, *, lasting: float, calm: float = 2.0) -> None:
-    """Lets faults loose; returns when all of them are over."""
+    """Inject faults; return when all of them are over."""
     world = fleet.world
     kinds = world.random.sample(FAULTS, KINDS_AT_ONCE)
     under_way: set[asyncio.Task[None]] = set()

@@ -1,7 +1,7 @@
-"""Simulated servers: the shipped elector, registrar and leader-only work, as processes on machines of their own.
+"""Simulated servers: the shipped elector, registrar and leader work, as processes on machines of their own.
 
-A server is two processes, as in real life: one elects, one writes; between them a board, in memory. Machines have boot
-ids and PID namespaces, and a process table that says the truth about who is gone.
+A server is two processes, as in production: one elects, one writes; between them a board, in memory. Machines have boot
+ids and PID namespaces, and a process table that always knows which processes are gone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RESTART_AFTER = 1.0
 
 
 class Data(msgspec.Struct, frozen=True):
-    """What a leader writes: who, under which term, and the how-manieth."""
+    """A leader's write: server, term and serial number."""
 
     server: str
     life: str
@@ -57,7 +57,7 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Slot(Cell[T]):
-    """A cell of a board, without the page of shared memory under it."""
+    """A cell of a board, without shared memory."""
 
     def __init__(self) -> None:
         self._value: T | None = None
@@ -70,7 +70,7 @@ class Slot(Cell[T]):
 
 
 class Host:
-    """One machine: its first process brings the clocks, and its process table never lies."""
+    """One machine: its first process brings the clocks; its process table is always right."""
 
     def __init__(self, world: World, name: str, *, rate: float = 1.0, wall_error: float = 0.0) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class Host:
         return f"{self.name}, boot {self.boots}"
 
     def pid(self, namespace: str, process: SimProcess) -> int:
-        """A number for a new process: the lowest that was never used in that namespace, as in a young container."""
+        """Assign a pid to a new process: the lowest that was never used in that namespace, as in a new container."""
         pid = FIRST_PID + sum(1 for where, _ in self._table if where == namespace)
         self._table[namespace, pid] = process
         return pid
@@ -136,7 +136,7 @@ class SimServer:
         return self.leadership.check()
 
     def reboot(self) -> None:
-        """The machine falls over: its processes are gone, and what was on the board."""
+        """Restart the machine: its processes and its board are gone."""
         for node in self.processes:
             node.kill()
         self.shown, self.found = Slot[LeadershipCell](), Slot[TermEnded]()
@@ -146,7 +146,7 @@ class SimServer:
         self.revive(self.writing)
 
     def revive(self, node: Node) -> None:
-        """What a supervisor does about a process that is gone."""
+        """Restart a process that is gone, as a supervisor does."""
         if node.alive:
             return
         if node is self.electing:
@@ -156,7 +156,7 @@ class SimServer:
             node.run(while_leading(leadership, self._work(leadership, node.store()), asyncio.Event(), die=self._die))
 
     async def stop(self) -> None:
-        """SIGTERM: gives leadership and name back, in bounded time; then the process is gone."""
+        """SIGTERM: hand over leadership and name in bounded time, then end the process."""
         if self.electing.alive:
             self._stopping.set()
             process = self.electing.process
@@ -264,7 +264,7 @@ class SimServer:
 
 
 async def _take_part(elector: Elector, registrar: Registrar, stopping: asyncio.Event) -> None:
-    """As the elector's job does it: first the name, then the election."""
+    """Register the name, then take part in the election, as the elector's worker does."""
     try:
         await registrar.register()
     except (StoreAway, StoreError):

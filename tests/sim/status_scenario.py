@@ -1,8 +1,8 @@
-"""The shipped status workers in the simulated fleet: agents that come and go, endpoints that move, leaders that die.
+"""The shipped status workers in the simulated fleet: agents come and go, endpoints move, leaders die.
 
-A server's second process keeps warm mirrors and, while it leads, both terms, on one inventory that people edit. At
-rest the inventory must say of every agent and endpoint what follows from what the store and the inventory say then;
-meanwhile nothing waits that is not an object, and a takeover in a quiet world writes nothing.
+A server's second process keeps warm mirrors and, while it leads, both status terms, on one inventory that operators
+edit. At rest the inventory must have the status of every agent and endpoint that follows from store and inventory;
+meanwhile at most one item per object waits, and a takeover in a quiet fleet writes nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WORDS = {
 
 @dataclass
 class Counting:
-    """The writes of all leaders."""
+    """Counts the writes of all leaders."""
 
     rows: int = 0
     peak: int = 0
@@ -82,7 +82,7 @@ class CountingObserved(SqlObserved):
 
 
 class ObservingServer(SimServer):
-    """A server whose leader-only work is status; its mirrors are warm whether it leads or not."""
+    """A server whose leader work is status; its mirrors are warm whether it leads or not."""
 
     database: Database
     world: World
@@ -125,7 +125,7 @@ class ObservingServer(SimServer):
         return work
 
     async def _watch(self, terms: Sequence[StatusTerm[Any, Any]]) -> None:
-        """Rule 10: what waits is at most one item per object."""
+        """Check rule 10: at most one item per object waits."""
         while True:
             self.counting.peak = max(self.counting.peak, *(term.backlog() for term in terms))
             await asyncio.sleep(0.2)
@@ -148,7 +148,7 @@ class ObservingServer(SimServer):
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
-    """What one run came to."""
+    """Counts of one run."""
 
     terms: int
     rows: int
@@ -201,7 +201,7 @@ def _gather(world: World, database: Database, counting: Counting, servers: list[
 
 
 async def _report(world: World, client: FakeClient) -> None:
-    """Agents that live, die, and speak of endpoints, also of such that are not on their host."""
+    """Agents that live, die, and report endpoints, also such that are not on their host."""
     dice = world.stream("agents")
     while True:
         await asyncio.sleep(dice.uniform(0.02, 0.5))
@@ -227,7 +227,7 @@ async def _report(world: World, client: FakeClient) -> None:
 
 
 async def _flap(client: FakeClient, dice: Random, key: bytes) -> None:
-    """An endpoint that cannot make up its mind, faster than anybody can write down."""
+    """Flap an endpoint faster than its status can be written."""
     for _ in range(dice.randrange(3, 6)):
         await client.put(
             key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice([EndpointState.UP, EndpointState.DOWN])))
@@ -268,7 +268,7 @@ async def _rest(world: World, observed: SqlObserved, inventory: SqlInventory) ->
 
 
 def _wrong(world: World, observed: SqlObserved, inventory: SqlInventory) -> list[str]:
-    """What the inventory says of agents and endpoints, where that is not what follows from both sides."""
+    """Return the differences between the inventory's status and what follows from both sides."""
     prefix = AGENT_STATUS.prefix(REGION)
     stored = {entry.key: entry.value for entry in world.store.keys.range(prefix, prefix + b"\xff")}
     present = {key for key in stored if key.endswith(b"/status")}
@@ -292,7 +292,7 @@ def _alive(key: bytes, value: bytes) -> bytes:
 
 
 def _expected(key: bytes, stored: dict[bytes, bytes], present: set[bytes]) -> Collection[bytes]:
-    """What may stand there: one thing, except where the last word is kept."""
+    """Return the allowed statuses: one, except where the last status is kept."""
     start = len(AGENT_STATUS.prefix(REGION))
     host = key[: key.index(b"/", start)]
     if host + b"/status" not in present:
@@ -312,7 +312,7 @@ def _status_key_of(key: bytes) -> bytes:
 
 
 async def _take_over(world: World, fleet: Fleet, counting: Counting) -> None:
-    """In a quiet world the leader dies, and somebody else takes over."""
+    """Kill the leader in a quiet fleet, and let another server take over."""
     await world.until(lambda: fleet.leader is not None, within=REST)
     leader = fleet.leader
     assert leader is not None

@@ -1,8 +1,8 @@
-"""The shipped syncer in the simulated fleet: servers that lead, die and come back, on one inventory that people edit.
+"""The shipped syncer in the simulated fleet: servers lead, die and come back, on one inventory that operators edit.
 
 The inventory is SQLite; a call to it takes virtual time before and after, so that a process can be killed with its
-change committed and its answer not heard. At rest the store must hold exactly what the inventory says, whatever
-happened; and while it happens, only the server whose term it is writes.
+change committed and its answer not received. At rest the store must hold exactly what the inventory has, whatever
+happened; meanwhile only the server whose term it is writes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLL = seconds(2)
 
 
 class SimInventory(SqlInventory):
-    """Closes at the end what killed processes left open."""
+    """Closes at the end the connections that killed processes left open."""
 
     def __init__(self, engine: Engine, opened: list[SqlSnapshot]) -> None:
         super().__init__(engine)
@@ -85,7 +85,7 @@ class Database:
 
 
 class SimWaker:
-    """Sometimes hears of a change at once, sometimes not at all."""
+    """Reports a change sometimes at once, sometimes not at all."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -98,7 +98,7 @@ class SimWaker:
 
 
 class SyncingServer(SimServer):
-    """A server whose leader-only work is the syncer."""
+    """A server whose leader work is the syncer."""
 
     database: Database
     world: World
@@ -145,7 +145,7 @@ class SyncingServer(SimServer):
 
 @dataclass(frozen=True, slots=True)
 class SyncerResult:
-    """What one run came to."""
+    """Counts of one run."""
 
     terms: int
     changes: int
@@ -170,7 +170,7 @@ _servers: dict[int, list[SyncingServer]] = {}
 async def _run_syncers(world: World, database: Database) -> SyncerResult:
     servers = _gather(world, timings(world), database)
     fleet = Fleet(world, servers, ElectionInvariants(world, list(servers)))
-    writes = _judge_writes(world, fleet)
+    writes = _check_writes(world, fleet)
     for server in servers:
         server.start()
     people = asyncio.create_task(edit(world, database.connect()))
@@ -196,8 +196,8 @@ def _gather(world: World, allowed: Timings, database: Database) -> list[SyncingS
     return servers
 
 
-def _judge_writes(world: World, fleet: Fleet) -> list[StoreWrite]:
-    """Only the server whose term it is writes what the inventory wants."""
+def _check_writes(world: World, fleet: Fleet) -> list[StoreWrite]:
+    """Check that only the server whose term it is writes, and only what the inventory wants."""
     seen: list[StoreWrite] = []
 
     layout = RegionKeys(REGION, KINDS)

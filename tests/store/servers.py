@@ -1,4 +1,4 @@
-"""Servers that a store must explain: etcd behind TLS, etcd with authentication on, and servers that are no etcd."""
+"""Servers whose refusals the store client must word: etcd with TLS or authentication, and servers that are no etcd."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from holdfast.testing.real.etcd import etcd_command
 from holdfast.testing.real.processes import Process, reserved_ports, tool, wait_until
 from tests.store.certificates import Authority, Pair
 
@@ -33,16 +34,14 @@ def etcd_without_gateway(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _etcd(folder: Path, scheme: str, options: Sequence[str]) -> Iterator[str]:
-    """An etcd that is up; what it answers is the test's business."""
+    """Run a healthy etcd."""
     with reserved_ports(3) as (port, peer_port, own_port):
         url, peer, own = f"{scheme}://127.0.0.1:{port}", *(f"http://127.0.0.1:{one}" for one in (peer_port, own_port))
-        command = [tool("etcd"), "--data-dir", str(folder / "data"), "--listen-client-urls", url]
-        command += ["--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        command += ["--initial-cluster", f"default={peer}", "--listen-metrics-urls", own, *options]
+        command = etcd_command("etcd", folder / "data", url, peer, options=["--listen-metrics-urls", own, *options])
         process = Process(command, log=folder / "etcd.log")
         process.start()
         try:
-            # It listens long before it answers, and a client's patience would be spent on that.
+            # It listens long before it answers, and a client's deadline would pass meanwhile.
             wait_until(lambda: _is_healthy(own_port), f"etcd is healthy: {folder / 'etcd.log'}", within=60)
             yield url
         finally:
