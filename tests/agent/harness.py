@@ -205,10 +205,10 @@ class Site:
 
     async def stop(self) -> None:
         """Stop cleanly, unless the agent is killed first."""
-        process = self.node.process
+        old = self.node.process
         self.stopping.set()
-        await self.world.until(lambda: self.reconciler is None or self.node.process is not process or not self.node.alive)
-        if self.node.process is process:
+        await self.world.until(lambda: self.reconciler is None or self.node.process is not old or not self.node.alive)
+        if self.node.process is old:
             self.node.kill()
 
     def close(self) -> None:
