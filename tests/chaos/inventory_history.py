@@ -20,7 +20,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 
 KeyHistory = Sequence[EndpointSpec | None]
-"""What a key held, one after the other; None: nothing."""
+"""The successive values of a key; None where it did not exist."""
 
 
 def violations(engine: Engine, url: str, region: Region) -> Sequence[str]:

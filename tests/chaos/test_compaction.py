@@ -112,7 +112,7 @@ async def fill(store: EtcdStore) -> None:
 
 
 def make_room(cluster: EtcdCluster) -> bool:
-    """What an operator does after a compaction: defragment, disarm; whether etcd takes writes again."""
+    """Defragment and disarm, as an operator does after a compaction; return True if etcd accepts writes again."""
     (member,) = cluster.members
     member.ask("/v3/maintenance/defragment", {})
     for alarm in member.ask("/v3/maintenance/alarm", {"action": "GET"}).get("alarms", []):

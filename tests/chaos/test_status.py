@@ -57,7 +57,7 @@ def named(region: Region, number: int) -> EndpointName:
 
 
 def say(cluster: EtcdCluster, region: Region, numbers: Sequence[int], state: EndpointState) -> None:
-    """What the agent of that host reports: that it lives, and how these endpoints are."""
+    """Write the reports of that host's agent: that it is alive, and the status of these endpoints."""
     value = ENDPOINT_STATUS.encode(EndpointStatus(state))
     keys = [ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, named(region, number))) for number in numbers]
 
@@ -78,7 +78,7 @@ def words(observed: SqlObserved, region: Region) -> dict[bytes, bytes]:
 
 
 def written(server: ServerProcess, worker: str) -> int:
-    """How many rows that worker has written since it was started."""
+    """Return the number of rows that the worker has written since its start."""
     said = answer(server, worker, "metrics")
     found = re.findall(r'holdfast_changes_total\{op="\w+",outcome="applied"\} (\d+)', str(said))
     return sum(map(int, found))
@@ -148,5 +148,5 @@ def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: EtcdClus
 
 
 def held(server: ServerProcess) -> Any:
-    """What holds back how many changes of that server's endpoint-status."""
+    """Return the gates that hold changes of the server's endpoint-status, with counts."""
     return (server.ask("endpoint-status", "held").result or {}).get("gates")

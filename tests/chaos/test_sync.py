@@ -168,7 +168,7 @@ def without_database(postgres: Postgres, editor: Editor, fleet: ServerGroup, dic
 
 
 def resynced(leader: ServerProcess) -> int:
-    """How many objects `holdfast resync` finds not as wanted. A leader's syncer begins a moment after its elector."""
+    """Return the number of differences that `holdfast resync` finds. A leader's syncer starts after its elector."""
     wait_until(lambda: not leader.ask("syncer", "held").error, f"the syncer of {leader.name} leads")
     words = ["resync", "--runtime", str(leader.home / "run"), "-o", "json"]
     said = CliRunner().invoke(main, words)

@@ -56,7 +56,7 @@ def fleet_file(region: Region, *, on: str, to: str | None = None) -> str:
 
 
 def apply(folder: Path, address: str, region: Region, wanted: str) -> list[str]:
-    """What `holdfast apply` says, once the store has it."""
+    """Return the output of `holdfast apply`, once the store has the change."""
     file = folder / "fleet.yaml"
     file.write_text(wanted, encoding="utf-8")
     settings = ["--set", f"inventory.database={address}", "--set", f"store.region={region.name}"]

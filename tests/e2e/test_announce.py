@@ -44,13 +44,13 @@ class Watcher:
         self._run = namespace.run
 
     def hears(self) -> bool:
-        """Whether it has begun to: an address of nobody comes and goes, and is seen or not."""
+        """Add and delete an unused address; return True if the monitor has recorded it."""
         self._run("ip", "address", "add", "203.0.113.1/32", "dev", "lo")
         self._run("ip", "address", "del", "203.0.113.1/32", "dev", "lo")
         return "203.0.113.1" in self._process.output
 
     def changes(self) -> list[str]:
-        """What happened to VIPs."""
+        """Return the recorded changes of VIPs."""
         return [line for line in self._process.output.splitlines() if any(vip in line for vip in VIP.values())]
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from holdfast.testing.real.processes import Unavailable
 
 
 async def names(hosts: Sequence[str]) -> Sequence[str]:
-    """What each of these hosts says who it is."""
+    """Return the name that each of these hosts answers with."""
     streams = [await connected(host, PORT) for host in hosts]
     try:
         return [await answered(stream) for stream in streams]

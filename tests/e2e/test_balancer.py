@@ -59,7 +59,7 @@ def mended(here: BalancedSite) -> Iterator[None]:
 
 
 def failures(before: FlowCounts, after: FlowCounts) -> list[str]:
-    """Why requests failed between the two: what the last one said, once for each."""
+    """Return the reason of the last failure between two counts."""
     return [after.why] * (after.failed - before.failed)
 
 

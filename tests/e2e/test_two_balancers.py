@@ -26,7 +26,7 @@ def here(site: BalancedSite) -> BalancedSite:
 
 
 def are_equal(here: BalancedSite, *, gone: str = "") -> bool:
-    """Whether both have come to the same table, without that server, by their own word and by the kernel's."""
+    """Return True if both have the same table, without that server, by their digests and by the kernel."""
     for balancer in here.balancers:
         for family in VIP:
             balancer.wait_weights({name: 100 * (name != gone) for name in SERVERS}, family)

@@ -60,9 +60,9 @@ class JudgedKernel(FakeKernel):
     """A kernel that notices when the agent takes away what it must not."""
 
     judge: Callable[[], Mapping[ClaimKey, str]] = dict
-    """What must stay now, and why."""
+    """Returns the keys that must stay now, each with the reason."""
     wrong: Callable[[ClaimChange], str | None] = lambda _change: None
-    """What is wrong with a change whose key may change."""
+    """Returns what is wrong with a change, or None."""
     may_program: Callable[[], bool] = bool
     fail: Callable[[str], None] = lambda _why: None
     removals: int = 0
@@ -102,7 +102,7 @@ class SwallowingIds(Ids):
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """What one run came to."""
+    """Counts of one run."""
 
     lives: int
     edits: int
@@ -133,7 +133,7 @@ class Scene:
         return merged
 
     def must_stay(self) -> dict[ClaimKey, str]:
-        """What the agent has no right to remove, by what it can know at this moment."""
+        """Return what the agent must not remove, by what it can know at this moment."""
         reconciler = self.site.reconciler
         staying: dict[ClaimKey, str] = {}
         for watcher in () if reconciler is None else reconciler.watchers:
@@ -157,7 +157,7 @@ class Scene:
             self.truths[watcher.name].known(_shown(watcher), ours, self.world.time)
 
     def _deserted(self, change: ClaimChange) -> str | None:
-        """Whether a workload's route leaves this host although the workload is here, or on its way here."""
+        """Return the error if a workload's route leaves this host although the workload is here, or migrates here."""
         if change.old is None or change.old.source not in self.truths:
             return None
         name = self.truths[change.old.source].stays(change.key, self.world.time)
@@ -171,7 +171,7 @@ class Scene:
         return f"{change.key} went to {new.endpoint} although {name} is here, or arrives" if leaves else None
 
     def _usurped(self, change: ClaimChange) -> str | None:
-        """Whether a source takes over what belongs to one before it that has not been heard."""
+        """Return the error if a source takes over a claim of a source with precedence that was not read yet."""
         if change.old is None or change.new is None or self.site.reconciler is None:
             return None
         order = [each.name for each in self.site.reconciler.watchers]
@@ -181,7 +181,7 @@ class Scene:
         return f"{change.key} went from {old}, which has not been heard, to {new}" if taken else None
 
     def _strayed(self, change: ClaimChange) -> str | None:
-        """Whether a workload's route leaves its host for one that it has only set out for."""
+        """Return the error if a workload's route leaves its host for one that the workload only migrates to."""
         if change.old is None or change.new is None or not isinstance(change.new.value.shape, RemoteRoute):
             return None
         owners = change.old.value.owner, change.new.value.owner
@@ -368,7 +368,7 @@ EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _r
 
 
 def _mend(scene: Scene) -> None:
-    """What rotted is written anew as it was."""
+    """Replace unreadable values by the last good ones."""
     for name, truth in scene.truths.items():
         store, fleet = truth.store, scene.site.fleet(name)
         for kind in KINDS:

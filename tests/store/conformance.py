@@ -107,7 +107,7 @@ async def watching(store: Store, prefix: bytes) -> AsyncIterator[View]:
 
 
 class View:
-    """What a reader of a watch holds, built from nothing but what the watch said."""
+    """The state of a reader, built only from what the watch delivered."""
 
     def __init__(self, news: AsyncIterator[Snapshot | Events], first: Snapshot) -> None:
         self._news = news

@@ -35,7 +35,7 @@ def cleared_etcd() -> Iterator[EtcdCluster]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a test that starts its own etcd keeps it."""
+    """Folder of a test that starts its own etcd."""
     if shutil.which("etcd") is None:
         pytest.skip("etcd is not installed (package etcd-server)")
     return tmp_path / "etcd"

@@ -100,7 +100,7 @@ def _threaded(server: socketserver.TCPServer) -> Iterator[str]:
 
 
 def _is_healthy(port: int) -> bool:
-    """What etcd says of itself to those who watch over it: in the clear, whatever its clients have to show."""
+    """Return True if /health on the metrics port, which needs no credentials, answers 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/health")

@@ -1,4 +1,4 @@
-"""What a store's clock shows, as far as its answers tell."""
+"""The clock of a store, from the Date headers of its answers."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Run:
 
 
 def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], dict[bytes, bytes]]:
-    """What each step answered, and what the store, and a watch of all of it, held at the end."""
+    """Return the answer of each step, and what the store and a watch of all of it held at the end."""
 
     async def scenario(store: Store) -> tuple[list[Answer], dict[bytes, bytes]]:
         run = Run(store, await store.put(b"start", b""))

@@ -1,4 +1,4 @@
-"""Whose store it is, and which life of it."""
+"""Verdicts on a store's identity: ours, foreign, restored."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class Deposed(StoreError):
 
 
 GATHER = Duration(milliseconds=20)
-"""How long a busy watch collects changes before it delivers them, by default."""
+"""Default time for which a busy watch collects changes before it delivers them."""
 
 
 class Store(Protocol):

@@ -103,7 +103,7 @@ def _without_identity(remembered: SeenStore | None) -> Judgement:
 
 
 class Founding(Enum):
-    """What a leader does about the fleet ids of inventory and store."""
+    """Decision of a leader about the fleet ids of inventory and store."""
 
     AGREED = "both carry the same fleet id"
     CREATE_BOTH = "both are empty: create a fleet id in both"

@@ -59,11 +59,11 @@ def _find(place: str) -> tuple[Any, str, str]:
 def removed(without: str, returns: object = None, by: str | None = None) -> Iterator[None]:
     """Remove a protection in this process and in every Python process started inside the block."""
     owner, path, stand_in = apply_removal(without, returns, by)
-    told = json.dumps({"without": without, "returns": returns, "by": by})
+    removal = json.dumps({"without": without, "returns": returns, "by": by})
     here = os.pathsep.join([str(_FOLDER), str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (
         patch.object(owner, path.rpartition(".")[2], stand_in),
-        patch.dict(os.environ, {VARIABLE: told, "PYTHONPATH": here}),
+        patch.dict(os.environ, {VARIABLE: removal, "PYTHONPATH": here}),
     ):
         yield
 

@@ -93,7 +93,7 @@ async def test_a_deposed_leader_writes_nothing(store: Store, prefix: bytes) -> N
 async def test_without_any_leader_nothing_is_written(store: Store, prefix: bytes) -> None:
     fenced = await leading(store, prefix)
     await store.delete(prefix + b"leader")
-    with pytest.raises(Deposed, match="nobody leads now"):
+    with pytest.raises(Deposed, match="there is no leader now"):
         await fenced.put(prefix + b"a", b"")
 
 

@@ -1,4 +1,4 @@
-"""What waits for a reader: one item per key, live ones first, and for how long the oldest has waited."""
+"""Pending changes: one item per key, live ones first, with the age of the oldest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failures mean, as far as it can be told without a server; test_refusals has the rest."""
+"""Classification of failures that needs no server; test_refusals has the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator reads when the store cannot be used: one sentence each, from real servers set up that way."""
+"""Errors that an operator reads when the store cannot be used, from real servers configured that way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a watch stream's member is no longer the one to listen to."""
+"""Members that must not serve a watch stream any longer."""
 
 from __future__ import annotations
 

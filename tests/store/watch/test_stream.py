@@ -1,4 +1,4 @@
-"""When a watch's socket is left alone: after a small read for a while, after a large one not at all."""
+"""Pauses of a watch's socket: after a small read for a while, after a large one not at all."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def put(cluster: EtcdCluster, member: int, key: str) -> bool:
-    """Whether a member accepts a write."""
+    """Return True if a member accepts a write."""
     try:
         return "header" in cluster.members[member].ask("/v3/kv/put", {"key": key, "value": ""})
     except OSError:

@@ -15,7 +15,7 @@ SERVERS = ("a", "b", "c")
 
 
 class Crown:
-    """Who believes to be the leader, at this moment, and until when by its own clock."""
+    """The server that believes to lead now, and until when by its own clock."""
 
     def __init__(self) -> None:
         self.claims: dict[Node, Instant] = {}

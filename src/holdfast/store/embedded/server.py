@@ -1,7 +1,7 @@
 """`EmbeddedEtcd`: an etcd of our own, for a first fleet, the lab and the tests.
 
 Promises: it has its own data folder and listens on loopback only; the server on its port is the process we started (its
-pid owns the listening socket), never another one; it compacts itself; it ends when it is told to, and dies with us
+pid owns the listening socket), never another one; it compacts itself; it ends on `stop`, and dies with us
 when we are killed, so that no orphan is left.
 """
 

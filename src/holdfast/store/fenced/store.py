@@ -151,7 +151,7 @@ class FencedStore:
     def _check(self, leader: int | Sequence[Entry]) -> None:
         entry = _single(leader)
         if entry is None or entry.create_revision != self.term:
-            now = f"term {entry.create_revision} leads now" if entry else "nobody leads now"
+            now = f"term {entry.create_revision} leads now" if entry else "there is no leader now"
             raise Deposed(f"term {self.term} is over: {now}; nothing was written")
 
 

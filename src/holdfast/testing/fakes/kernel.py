@@ -50,7 +50,7 @@ class FakeKernel(FaultyTarget[ClaimChange]):
     own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     waits_for: str | None = None
     interruptions: int = 0
-    """How many of the next reads are interrupted."""
+    """Number of reads to interrupt."""
     pause: Callable[[], Awaitable[None]] = _no_delay
     """Awaited before each change and each read: where time passes, and processes die."""
     observers: list[Callable[[ClaimKey, Shape | None], None]] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """In-memory source and target of a reconciler, and the faults that every fake target has.
 
-A fake behaves like a kernel: it keeps what it was told, outlives the process that told it, can lose everything, refuse
+A fake behaves like a kernel: it keeps its objects, outlives the process that wrote them, can lose everything, refuse
 single objects, be unreachable, or accept a write and not keep it.
 """
 

@@ -80,7 +80,7 @@ def reserved_ports(count: int) -> Iterator[Sequence[int]]:
     """Reserve loopback ports until the block ends.
 
     Each port is held by a socket that is bound and does not listen: connections are refused, the kernel assigns the
-    port to nobody else, and a server that asks for it (with SO_REUSEADDR) gets it, again and again. A port that was
+    port to no other process, and a server that asks for it (with SO_REUSEADDR) gets it, repeatedly. A port that was
     merely found free may be taken by another test run before its server is up, or while it is down.
     """
     with contextlib.ExitStack() as held:

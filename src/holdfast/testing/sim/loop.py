@@ -203,7 +203,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return (queues[queue].popleft() for queue in draws)
 
     def _origin(self, task: asyncio.Task[Any]) -> _Origin:
-        return self._tasks.get(task, _Origin(0, "nobody"))
+        return self._tasks.get(task, _Origin(0, "unknown"))
 
     def _stuck(self, why: str) -> NoReturn:
         raise Stuck("\n  ".join([why, *self.waiting()]))

@@ -1,6 +1,6 @@
 """Simulated machines with their own clocks, and processes on them that can be killed, paused and started again.
 
-A kill is a SIGKILL: not one more line of the process runs, no `finally` either, while what it had sent goes on. A
+A kill is a SIGKILL: not one more line of the process runs, no `finally` either, but its requests still arrive. A
 pause is a SIGSTOP: nothing of the process runs, its machine's clock does, and on resume everything that came due is
 late. With `clock_stops=True` it is a hypervisor's pause, of which the machine itself notices nothing.
 """
@@ -170,7 +170,7 @@ class Node:
     def resume(self) -> None:
         """SIGCONT: everything that came due meanwhile runs now, late. A suspended machine resumes as a whole."""
         if self.process is not None and (self._stopped or self._machine.suspended_at is not None):
-            self._world.note(f"{self.process.name} goes on")
+            self._world.note(f"{self.process.name} is resumed")
             self._machine.wake()
             self._stopped = False
             for node in self._machine.processes:

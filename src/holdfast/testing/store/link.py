@@ -3,7 +3,7 @@
 A call is a request that travels, is applied in the store, and a reply that travels back. Each half can be slow or
 lost, so a write may be applied although its caller got no reply, and even after its caller gave up. A watch is a
 stream that carries the revision up to which everything has arrived. Neither belongs to the calling node: what is in
-flight goes on while the caller is paused or dead.
+flight arrives while the caller is paused or dead.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Fate(Enum):
 
     ANSWERED = "answered"
     REFUSED = "connection refused: not applied, and the caller knows at once"
-    REQUEST_LOST = "not applied, and the caller hears nothing until its deadline"
-    REPLY_LOST = "applied, and the caller hears nothing until its deadline"
+    REQUEST_LOST = "not applied, and the caller gets no reply before its deadline"
+    REPLY_LOST = "applied, and the caller gets no reply before its deadline"
 
 
 def always_answered(_method: str) -> Fate:
