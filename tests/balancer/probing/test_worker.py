@@ -236,7 +236,7 @@ def test_a_missing_namespace_is_reported_as_trouble_and_no_backend_is_down(tmp_p
         prober.client.assign(Assignment((web(1, type="tcp"),), namespace="nowhere"))
         await prober.until(lambda: bool(prober.reports) and bool(prober.reports[-1].trouble), "it says so")
         assert prober.reports[-1].trouble == (
-            "network namespace nowhere is unreachable: No such file or directory; ip netns lists those that there are"
+            "network namespace nowhere is unreachable: No such file or directory; ip netns lists the existing ones"
         )
         assert prober.results == []
 
