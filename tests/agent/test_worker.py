@@ -167,8 +167,8 @@ def test_an_agent_programs_its_peers_reports_and_a_kill_changes_nothing(agent: A
     status = ENDPOINT_STATUS.key(agent.region, own)
     wait_until(lambda: (agent.get(status) or Entry(b"")).value == b'{"status":"up"}', "its endpoint is up", within=30)
     assert f"{agent.host}-b" in agent.ask("agent", "peers").stdout
-    assert "nothing waits to be deleted" in agent.ask("agent", "pending").stderr
-    assert "is this host; its agent keeps" in agent.ask("explain", "host", agent.host).stdout
+    assert "no pending deletes" in agent.ask("agent", "pending").stderr
+    assert "is this host; its agent has" in agent.ask("explain", "host", agent.host).stdout
     before, pid = agent.held(), agent.pid("peers")
     agent.process.kill()
     agent.process.start()

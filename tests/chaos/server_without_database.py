@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.lab.fleet.fenced_writer import WRITER
-from holdfast.lab.fleet.server import run_member
+from holdfast.lab.fleet.server import run_server
 from holdfast.model.base.time import Duration
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.server.election.worker import ElectorJob
@@ -34,4 +34,4 @@ async def sync(worker: Worker) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_member(sys.argv[1:], WORKERS))
+    sys.exit(run_server(sys.argv[1:], WORKERS))

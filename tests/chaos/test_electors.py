@@ -41,7 +41,7 @@ def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(
         term, leader = wait_working(fleet)
         elector = leader.worker("elector")
         os.kill(elector, signal.SIGSTOP)
-        wait_until(lambda: counts(leader).believes != term, "the writer stops by itself", within=DEADLINE + 2)
+        wait_until(lambda: counts(leader).believed_term != term, "the writer stops by itself", within=DEADLINE + 2)
         assert leader.worker("elector") == elector
         assert counts(leader).refused == 0
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.lab.demo import wanted_file
+from holdfast.lab.scenes.agent import LabAgent
+from holdfast.lab.scenes.stage import Lab
 from holdfast.testing.real.processes import Unavailable, tool
-from tests.cli.routes import ALL, Routes, running
+from tests.cli.harness import ALL, Routes, running
+from tests.cli.route_worker import wanted_file
 from tests.runtime.daemon.harness import alive
 
 
@@ -31,26 +33,26 @@ def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routes]:
 
 @pytest.fixture
 def fresh_lab(tmp_path: Path) -> Iterator[Routes]:
-    """A demonstration of its own, whose brake has seen no delete yet."""
+    """A daemon of its own, whose brake has counted no delete yet."""
     with running(tmp_path) as one:
         yield one
 
 
 @pytest.fixture
 def lab(module_lab: Routes) -> Routes:
-    """The demonstration with all its routes in place and nothing held, whatever the test before it did."""
+    """The daemon with all its routes in place and nothing held, whatever the test before it did."""
     module_lab.want(ALL)
     module_lab.until_routes_are(ALL)
     module_lab.until_state_is("ok")
     return module_lab
 
 
-def test_all_is_well_at_first(lab: Routes) -> None:
+def test_a_fresh_daemon_is_healthy(lab: Routes) -> None:
     lab.until(lambda: "completed" in lab.holdfast("status").stdout, "the first list is written")
     result = lab.holdfast("status", "--wait")
     assert result.exit_code == 0, result.output
-    assert "NEEDS YOU  0" in result.stdout
-    assert "seed                     –   completed" in result.stdout
+    assert "NEEDS ACTION  0" in result.stdout
+    assert "seed                     –  completed" in result.stdout
 
 
 def test_the_dataplane_follows_the_list(lab: Routes) -> None:
@@ -59,7 +61,7 @@ def test_the_dataplane_follows_the_list(lab: Routes) -> None:
     lab.want(wanted)
     lab.until_routes_are(wanted)
     for done in ("replace 10.28.1.0/26", "create 2001:db8::/64", "delete 10.28.12.0/26"):
-        lab.until_told(f"{done}: applied")
+        lab.until_recorded(f"{done}: applied")
     assert "delete 10.28.12.0/26" in lab.holdfast("history", "10.28.12.0/26").stdout
 
 
@@ -71,14 +73,14 @@ def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: 
     result = lab.holdfast("status")
     assert result.exit_code == 1
     assert "would delete 9 of 12 routes (75.0%): less than half would stay" in result.stdout
-    assert "open: holdfast allow routes/brake --once --reason …" in result.stdout
+    assert "To release: holdfast allow routes/brake --once --reason …" in result.stdout
     plan = lab.holdfast("plan", "routes")
     assert plan.stdout.count("held by brake") == 9
-    assert "opens by: holdfast allow routes/brake --once --reason …" in plan.stdout
+    assert "To release: holdfast allow routes/brake --once --reason …" in plan.stdout
     assert json.loads(lab.holdfast("plan", "routes", "-o", "json").stdout)["gates"] == {"brake": 9}
 
     refused = lab.holdfast("allow", "routes/brake", "--once", "--reason", "x", confirm="n\n")
-    assert (refused.exit_code, "let 9 through?" in refused.output) == (1, True)
+    assert (refused.exit_code, "release 9 changes?" in refused.output) == (1, True)
     assert lab.dataplane() == ALL
 
     allowed = lab.holdfast("allow", "routes/brake", "--once", "--yes", "--reason", "racks 4 to 12 are gone")
@@ -90,7 +92,7 @@ def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: 
     assert (again.exit_code, "holds nothing, so there is nothing to allow" in again.output) == (1, True)
 
 
-def test_what_came_back_before_it_was_allowed_is_not_held_any_more(lab: Routes) -> None:
+def test_an_object_that_is_wanted_again_is_no_longer_held(lab: Routes) -> None:
     lab.want(some(3))
     lab.until_state_is("held: brake")
     lab.want(ALL)
@@ -98,7 +100,7 @@ def test_what_came_back_before_it_was_allowed_is_not_held_any_more(lab: Routes) 
     assert lab.dataplane() == ALL
 
 
-def test_a_pause_survives_the_death_of_the_worker_and_loses_nothing(lab: Routes) -> None:
+def test_a_pause_survives_a_restart_of_the_worker_and_loses_no_change(lab: Routes) -> None:
     assert "a reason is needed" in lab.holdfast("pause", "routes", "--reason", " ").output
     assert lab.holdfast("pause", "routes", "--reason", "maintenance").exit_code == 0
     lab.want({**ALL, "10.28.77.0/26": "192.0.2.77"})
@@ -111,14 +113,14 @@ def test_a_pause_survives_the_death_of_the_worker_and_loses_nothing(lab: Routes)
     result = lab.holdfast("status")
     assert result.exit_code == 1
     assert "“maintenance”: an operator paused it" in result.stdout
-    assert "open: holdfast resume routes" in result.stdout
+    assert "To release: holdfast resume routes" in result.stdout
     resumed = lab.holdfast("resume", "routes")
     assert (resumed.exit_code, resumed.stderr) == (0, "routes goes on\n")
     lab.until_routes_are({**ALL, "10.28.77.0/26": "192.0.2.77"})
     assert lab.holdfast("resume", "routes").output == "Error: routes is not paused\n"
 
 
-def test_a_pause_can_run_out(lab: Routes) -> None:
+def test_a_pause_can_expire(lab: Routes) -> None:
     assert "until" in lab.holdfast("pause", "routes", "--for", "1s", "--reason", "tea").stderr
     lab.want(some(11))
     lab.until_routes_are(some(11))
@@ -129,16 +131,16 @@ def test_a_pause_can_run_out(lab: Routes) -> None:
 @pytest.mark.parametrize(
     "rubbish", ["{", "[]", '{"10.28.1.1/26": "x"}', '{"10.28.1.0/26": 7}', "\x00\x01", '{"a"' * 99]
 )
-def test_rubbish_in_the_list_is_named_once_and_the_last_good_list_stays(lab: Routes, rubbish: str) -> None:
-    before = lab.said("makes no sense, the last good list stays wanted")
+def test_a_malformed_list_is_logged_once_and_the_last_good_list_stays(lab: Routes, rubbish: str) -> None:
+    before = lab.said("wanted routes are unreadable; keeping the last good list")
     lab.want(rubbish)
-    lab.until(lambda: lab.said("makes no sense, the last good list stays wanted") > before, "it is named")
+    lab.until(lambda: lab.said("wanted routes are unreadable; keeping the last good list") > before, "it is named")
     time.sleep(0.5)
-    assert lab.said("makes no sense, the last good list stays wanted") == before + 1
+    assert lab.said("wanted routes are unreadable; keeping the last good list") == before + 1
     assert lab.dataplane() == ALL
 
 
-def test_a_list_that_is_gone_is_waited_for(lab: Routes) -> None:
+def test_a_missing_list_is_waited_for(lab: Routes) -> None:
     wanted_file(lab.state).unlink()
 
     def waits() -> bool:
@@ -152,7 +154,7 @@ def test_a_list_that_is_gone_is_waited_for(lab: Routes) -> None:
     assert lab.dataplane() == ALL
     result = lab.holdfast("status")
     assert result.exit_code == 0
-    assert re.search(r"waiting: list of wanted routes( \(for [\d:]+\))?; what is programmed stays", result.stdout)
+    assert re.search(r"waiting: list of wanted routes( \(for [\d:]+\))?; programmed state stays", result.stdout)
 
 
 def test_killing_the_worker_ten_times_quickly_changes_nothing_in_the_dataplane(lab: Routes) -> None:
@@ -168,11 +170,11 @@ def test_killing_the_worker_ten_times_quickly_changes_nothing_in_the_dataplane(l
     assert (lab.state / "dataplane.json").stat().st_mtime_ns == before
     result = lab.holdfast("status")
     assert (result.exit_code, "crash-looping" in result.stdout) == (1, True)
-    assert "look: holdfast history worker/routes" in result.stdout
+    assert "To inspect: holdfast history worker/routes" in result.stdout
     assert lab.holdfast("history", "worker/routes").stdout.count("exited (killed by signal 9)") >= 10
 
 
-def test_a_source_can_be_forgotten_by_the_command_that_the_gate_names(lab: Routes) -> None:
+def test_a_source_can_be_forgotten(lab: Routes) -> None:
     assert lab.holdfast("source", "forget", "nothing", "--reason", "x").exit_code == 1
     result = lab.holdfast("source", "forget", "file", "--reason", "it will not come back")
     assert (result.exit_code, result.stderr) == (
@@ -181,13 +183,13 @@ def test_a_source_can_be_forgotten_by_the_command_that_the_gate_names(lab: Route
     )
 
 
-def test_a_reload_is_checked_and_said(lab: Routes) -> None:
+def test_a_reload_is_confirmed(lab: Routes) -> None:
     assert lab.holdfast("reload").stderr == "lab: the new configuration is in force\n"
 
 
 def test_unknown_workers_and_gates_are_named(lab: Routes) -> None:
     assert lab.holdfast("pause", "rutes", "--reason", "x").output == (
-        "Error: there is no worker 'rutes' here; there are: routes\n"
+        "Error: no worker 'rutes' here: name one of routes\n"
     )
     assert lab.holdfast("allow", "routes/sync", "--once", "--reason", "x").exit_code == 2
     assert lab.holdfast("allow", "routes/brake", "--reason", "x").exit_code == 2
@@ -200,7 +202,7 @@ def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_2(tmp
         one.process.wait()
         result = one.holdfast("status")
         assert result.exit_code == 2
-        assert f"it is gone: its supervisor (pid {one.process.pid}) ended without a word" in result.stdout
+        assert f"the supervisor (pid {one.process.pid}) died, and its workers with it" in result.stdout
         assert one.holdfast("plan", "routes").exit_code == 1
 
 
@@ -214,8 +216,9 @@ def test_ctrl_c_ends_holdfast_up_and_leaves_no_process_behind(tmp_path: Path, mo
     one = Routes(tmp_path, "holdfast.cli", "up", "--hosts", "2", "--dir", str(tmp_path))
     try:
         one.until(lambda: one.said("Holdfast runs") == 1, "it is up")
-        one.until_routes_are(ALL)
-        one.until(lambda: len(family(one.process.pid)) > 8, "the fleet is complete")
+        agent = LabAgent(Lab(tmp_path), "r1-02")
+        one.until(lambda: agent.is_up(()) and agent.has_programmed(["r1-01", "r1-02"]), "the fleet is complete")
+        assert len(family(one.process.pid)) > 8
         members = family(one.process.pid)
         os.killpg(one.process.pid, signal.SIGINT)
         assert one.process.wait(120) == 0

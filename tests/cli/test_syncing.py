@@ -63,7 +63,7 @@ class Site:
         return ENDPOINT.key(self.fleet.region, EndpointName("r1", "holdfast", f"w{number}", "eth0"))
 
     def meddle(self, number: int, value: bytes | None) -> None:
-        """Somebody changes the store behind our back."""
+        """Change the store directly, as a foreign client would."""
 
         async def change() -> None:
             store = EtcdStore(Connection(tuple(self.fleet.cluster.endpoints)))
@@ -114,51 +114,51 @@ def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield site
 
 
-def test_explain_goes_from_who_wanted_it_to_the_key_in_the_store(site: Site) -> None:
+def test_explain_goes_from_the_edit_to_the_key_in_the_store(site: Site) -> None:
     site.apply(endpoint(7, "10.28.0.254"), "new router")
     told = site.ask("explain", "endpoint", NAME).stdout.splitlines()
-    assert told[0] == f"endpoint {NAME} is wanted, and the store has it."
-    rows = {line[:10].strip(): line[10:] for line in told[2:]}
-    assert rows["BECAUSE"].startswith("changed 20")
-    assert rows["BECAUSE"].endswith(": “new router”")
-    assert f"{site.key(7).decode()}: written at revision " in rows["STORE"]
-    assert rows["STORE"].endswith("(version 2), as wanted")
+    assert told[0] == f"endpoint {NAME} is wanted and in the store."
+    rows = {line[:12].strip(): line[12:] for line in told[2:]}
+    assert rows["EDIT"].startswith("changed 20")
+    assert rows["EDIT"].endswith(": “new router”")
+    assert f"{site.key(7).decode()}: revision " in rows["STORE"]
+    assert rows["STORE"].endswith("(version 2), in sync")
     assert rows["GATES"].startswith("leader, identity, sync and intent are open, term ")
-    assert "“first light”" in rows["BEFORE"]
+    assert "“first light”" in rows["HISTORY"]
     assert rows["UNDO"] == f"holdfast undo endpoint {NAME}"
 
 
-def test_history_has_the_change_and_what_the_syncer_did_about_it(site: Site) -> None:
+def test_history_has_the_edit_and_the_syncers_decision(site: Site) -> None:
     site.apply(endpoint(8, "10.28.0.254"), "new router")
     told = site.ask("history", "endpoint", "holdfast-w8-eth0").stdout
     wanted, done = told.index("changed by"), told.index("replace endpoint r1-holdfast-w8-eth0: applied")
     assert "“new router”" in told[wanted:done], "first the wish, then the deed"
 
 
-def test_explain_and_history_tell_of_a_migration_also_when_it_has_ended(site: Site) -> None:
+def test_explain_and_history_show_a_migration_also_after_its_end(site: Site) -> None:
     name = f"{site.fleet.region.name}-r2"  # hosts of all regions stand side by side in the store
     move = f"- {{kind: migration, name: holdfast-w5-eth0, spec: {{to: {name}}}}}\n"
     site.apply(f"- {{kind: host, name: {name}, spec: {{}}}}\n{move}", "rack 12 is hot")
     told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
-    assert told.startswith("migration holdfast-w5-eth0 is wanted, and the store has it.")
+    assert told.startswith("migration holdfast-w5-eth0 is wanted and in the store.")
     assert "“rack 12 is hot”" in told
     for kind in ("migration", "endpoint"):
-        assert f"MIGRATES  r1 → {name}\n" in site.ask("explain", kind, "holdfast-w5-eth0").stdout
+        assert f"MIGRATION   r1 → {name}\n" in site.ask("explain", kind, "holdfast-w5-eth0").stdout
     site.apply(endpoint(5).replace("node: r1", f"node: {name}"), "cut over")
     told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
-    assert told.startswith("migration holdfast-w5-eth0 is not wanted, and gone.")
+    assert told.startswith("migration holdfast-w5-eth0 is not wanted and not in the store.")
     assert f"“the endpoint is on {name} now; cut over”" in told
     assert "UNDO" not in told, "what has arrived does not begin again"
     told = site.ask("history", "migration", "holdfast-w5-eth0").stdout
     ended = told.index("deleted by")
     assert told.index("created by") < ended < told.index("delete migration ", ended), "the wish, then the deed"
     site.apply(endpoint(5))
-    assert "\nUNDO      holdfast undo migration " in site.ask("explain", "migration", "holdfast-w5-eth0").stdout
+    assert "\nUNDO        holdfast undo migration " in site.ask("explain", "migration", "holdfast-w5-eth0").stdout
     assert site.edit("delete", "host", name).exit_code == 0
     wait_until(lambda: site.inventory.waiting() == 0, "the site is as it was")
 
 
-def test_explain_of_what_nobody_ever_wanted_is_one_sentence(site: Site) -> None:
+def test_explain_of_an_unknown_object_is_one_sentence(site: Site) -> None:
     told = site.ask("explain", "endpoint", "holdfast-never-eth0")
     assert (told.exit_code, told.stderr) == (
         1,
@@ -166,7 +166,7 @@ def test_explain_of_what_nobody_ever_wanted_is_one_sentence(site: Site) -> None:
     )
 
 
-def test_what_somebody_changed_in_the_store_is_shown_and_mended(site: Site) -> None:
+def test_a_foreign_change_in_the_store_is_shown_and_fixed(site: Site) -> None:
     site.meddle(1, None)
     site.meddle(2, b'{"spec":{}}')
     shown = site.ask("diff", "inventory", "--network", "red")
@@ -180,10 +180,10 @@ def test_what_somebody_changed_in_the_store_is_shown_and_mended(site: Site) -> N
     mended = json.loads(site.ask("resync", "--kind", "endpoints", "-o", "json").stdout)
     assert (mended["differed"], mended["held"]) == (2, 0)
     again = site.ask("diff", "inventory")
-    assert (again.exit_code, again.stderr) == (0, "the store has what the inventory wants\n")
+    assert (again.exit_code, again.stderr) == (0, "inventory and store are in sync\n")
 
 
-def test_a_resync_that_only_looks_changes_nothing(site: Site) -> None:
+def test_a_dry_run_of_resync_changes_nothing(site: Site) -> None:
     site.meddle(3, None)
     for _ in range(2):
         looked = json.loads(site.ask("resync", "--dry-run", "-o", "json").stdout)
@@ -191,31 +191,31 @@ def test_a_resync_that_only_looks_changes_nothing(site: Site) -> None:
     assert site.ask("resync").exit_code == 0
 
 
-def test_a_paused_syncer_says_who_paused_it_and_goes_on_with_what_it_held(site: Site) -> None:
+def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_pause(site: Site) -> None:
     assert "syncer is paused" in site.ask("pause", "syncer", "--reason", "store upgrade").stderr
     try:
         done = site.edit("delete", "endpoint", "holdfast-w9-eth0", "--reason", "gone")
         assert done.exit_code == 0, done.stderr
         wait_until(lambda: site.held == {"intent": 1}, "the delete is held")
         told = site.ask("explain", "endpoint", "holdfast-w9-eth0").stdout
-        assert told.startswith("endpoint holdfast-w9-eth0 is not wanted, and the store still has it.")
+        assert told.startswith("endpoint holdfast-w9-eth0 is not wanted but still in the store.")
         assert "held by intent: " in told
         assert "“store upgrade”" in told
-        assert "opens by: holdfast resume syncer" in told
+        assert "To release: holdfast resume syncer" in told
     finally:
         assert site.ask("resume", "syncer").stderr == "syncer goes on\n"
     wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
     site.bring_back("holdfast-w9-eth0")
 
 
-def test_an_inventory_of_nobody_writes_nothing_until_it_is_adopted(site: Site) -> None:
+def test_an_inventory_without_a_fleet_id_writes_nothing_until_it_is_adopted(site: Site) -> None:
     with site.engine.begin() as connection:
         connection.execute(IDENTITY.delete())
     wait_until(lambda: site.server.says("a wrong or emptied database"), "the syncer sees whose inventory it is not")
     assert site.edit("delete", "endpoint", "holdfast-w10-eth0").exit_code == 0
     wait_until(lambda: site.held.get("identity") == 1, "the delete is held")
     assert (
-        "opens by: inventory.database naming the right one, or: holdfast inventory adopt"
+        "To release: inventory.database naming the right one, or: holdfast inventory adopt"
         in site.ask("explain", "endpoint", "holdfast-w10-eth0").stdout
     )
     adopted = site.edit("inventory", "adopt", "--reason", "restored from backup")
@@ -224,18 +224,19 @@ def test_an_inventory_of_nobody_writes_nothing_until_it_is_adopted(site: Site) -
     site.bring_back("holdfast-w10-eth0")
 
 
-def test_an_emptied_database_deletes_nothing_until_somebody_who_saw_it_lets_it(site: Site) -> None:
+def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: Site) -> None:
     with site.engine.begin() as connection:
         connection.execute(OBJECTS.delete())
     held = json.loads(site.ask("resync", "-o", "json").stdout)
     assert (held["delete"], held["held"]) == (ENDPOINTS + 1, ENDPOINTS + 1)
     shown = site.ask("diff", "inventory", "--network", "red")
-    assert shown.stderr.splitlines()[-1] == f"network red: {ENDPOINTS} of {ENDPOINTS} endpoints would go (100%)"
+    assert shown.stderr.splitlines()[-1] == f"network red: {ENDPOINTS} of {ENDPOINTS} endpoints would be deleted (100%)"
     wait_until(lambda: site.ask("status").exit_code == 1, "status says that somebody is needed")
     status = site.ask("status")
     assert re.search(
-        r"syncer +held by brake [\d:]+: would delete (\d+) of \1 endpoints \(100\.0%\): less than half would stay; "
-        r"100% of network red\n +look: holdfast diff inventory --network red +open: holdfast allow syncer/brake --once",
+        r"syncer +held by brake for [\d:]+: would delete (\d+) of \1 endpoints \(100\.0%\): less than half would stay; "
+        r"100% of network red\n +To inspect: holdfast diff inventory --network red\n"
+        r" +To release: holdfast allow syncer/brake --once",
         status.stdout,
     ), status.stdout
     allowed = site.ask("allow", "syncer/brake", "--once", "--yes", "--reason", "the site is closed")

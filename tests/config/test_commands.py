@@ -34,13 +34,13 @@ def run(*arguments: object, **environ: str) -> Result:
 
 def test_a_good_file_checks_with_0(file: Path) -> None:
     result = run("check", file)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{file} is good.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{file} is valid.\n")
 
 
 def test_no_file_at_all_checks_with_0() -> None:
     result = run("check")
     assert result.exit_code == 0
-    assert "the configuration without it is good" in result.stderr
+    assert "the configuration without it is valid" in result.stderr
 
 
 def test_a_file_that_cannot_be_read_checks_with_1(tmp_path: Path) -> None:

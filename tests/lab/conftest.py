@@ -1,4 +1,4 @@
-"""One lab of real processes for all scenes: to start one takes longer than most of them."""
+"""One lab of real processes for all scenes: starting one takes longer than most scenes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's commands: thin, and loaded only when they are used, so that `holdfast --help` is instant."""
+"""The operator's commands: thin, and imported only when they are used, so that `holdfast --help` is fast."""
 
 from __future__ import annotations
 
@@ -12,57 +12,50 @@ from holdfast import __version__
 
 class _Lazy(NamedTuple):
     group: str
-    place: str
+    entry: str
+    """MODULE:NAME of the command, below `holdfast.cli`."""
     summary: str
 
 
 COMMANDS: dict[str, _Lazy] = {
-    "up": _Lazy("run", "holdfast.cli.lab:up", "Run a small fleet on this machine, without root."),
-    "lab": _Lazy("run", "holdfast.cli.lab:lab", "The same, and break it: holdfast lab break THING."),
-    "server": _Lazy("run", "holdfast.cli.daemons.server:server", "Run one controller of the fleet."),
-    "agent": _Lazy("run", "holdfast.cli.daemons.agent:agent", "Run the agent of this host, and look at it."),
-    "balancer": _Lazy("run", "holdfast.cli.daemons.balancer:balancer", "Run the load balancer, and look at it."),
-    "status": _Lazy("see", "holdfast.cli.status.page:status", "What runs here, how it is, and what needs you."),
-    "orphans": _Lazy("see", "holdfast.cli.status.observed:orphans", "Endpoints whose host has no live agent."),
-    "probe": _Lazy("see", "holdfast.cli.probe.command:probe", "Probe virtual addresses from outside, live."),
-    "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
-    "get": _Lazy(
-        "see", "holdfast.cli.change.inventory:get", "What should be there: hosts, networks, endpoints, frontends …"
-    ),
-    "leader": _Lazy("see", "holdfast.cli.leader:leader", "Who leads, who led before, and why that ended."),
-    "explain": _Lazy(
-        "understand", "holdfast.cli.explain.command:explain", "Why is a backend, frontend, host … as it is?"
-    ),
-    "diff": _Lazy("understand", "holdfast.cli.change.inventory:diff", "What applying a file would change."),
-    "plan": _Lazy(
-        "understand", "holdfast.cli.change.intents:plan", "What is not as wanted now, and what stands in its way."
-    ),
-    "apply": _Lazy("change", "holdfast.cli.change.inventory:apply", "Make the inventory say what a file says."),
-    "move": _Lazy("change", "holdfast.cli.change.inventory:move", "Put an endpoint on another host."),
-    "delete": _Lazy("change", "holdfast.cli.change.inventory:delete", "Delete objects from the inventory."),
-    "undo": _Lazy("change", "holdfast.cli.change.inventory:undo", "Make an object what it was before its last change."),
-    "inventory": _Lazy(
-        "change", "holdfast.cli.change.inventory:inventory", "Make the inventory's tables; say whose it is."
-    ),
-    "resync": _Lazy("change", "holdfast.cli.change.resync:resync", "Compare inventory and store, now."),
-    "pause": _Lazy("change", "holdfast.cli.change.intents:pause", "Hold all changes of a worker."),
-    "resume": _Lazy("change", "holdfast.cli.change.intents:resume", "End a pause."),
-    "sync": _Lazy("change", "holdfast.cli.change.intents:sync", "Compare everything again, now."),
-    "reload": _Lazy("change", "holdfast.cli.change.intents:reload", "Check the configuration and run with it."),
-    "backend": _Lazy("change", "holdfast.cli.change.backend:backend", "Take a backend out of service, or put it back."),
-    "step-down": _Lazy("change", "holdfast.cli.leader:step_down", "Hand over leadership."),
-    "allow": _Lazy("open a gate", "holdfast.cli.change.intents:allow", "Let through what a gate holds."),
-    "source": _Lazy("open a gate", "holdfast.cli.change.intents:source", "Deal with a source that will not come back."),
-    "store": _Lazy("open a gate", "holdfast.cli.store:store", "Go on with a restored store."),
-    "doctor": _Lazy("check", "holdfast.cli.doctor.command:doctor", "Check what Holdfast stands on."),
-    "config": _Lazy("check", "holdfast.cli.config:config", "Check and show the configuration."),
-    "completion": _Lazy("support", "holdfast.cli.support:completion", "Print a completion script for your shell."),
-    "version": _Lazy("support", "holdfast.cli.support:version", "Print the version."),
+    "up": _Lazy("run", "lab:up", "Start a demo fleet on this machine, without root."),
+    "lab": _Lazy("run", "lab:lab", "Start a demo fleet, or break it: holdfast lab break NAME."),
+    "server": _Lazy("run", "daemons.server:server", "Run one server of the fleet."),
+    "agent": _Lazy("run", "daemons.agent:agent", "Run the agent of this host, or inspect it."),
+    "balancer": _Lazy("run", "daemons.balancer:balancer", "Run the load balancer, or inspect it."),
+    "status": _Lazy("inspect", "status.page:status", "Show problems, the leader and all workers."),
+    "get": _Lazy("inspect", "change.inventory:get", "Show objects of the inventory."),
+    "leader": _Lazy("inspect", "leader:leader", "Show the current and former leaders."),
+    "history": _Lazy("inspect", "history:history", "Show decisions, with their reasons."),
+    "orphans": _Lazy("inspect", "status.observed:orphans", "Show endpoints whose host has no live agent."),
+    "probe": _Lazy("inspect", "probe.command:probe", "Probe virtual addresses as a client would."),
+    "explain": _Lazy("explain", "explain.command:explain", "Explain the state of one object."),
+    "plan": _Lazy("explain", "change.intents:plan", "Show pending changes of a worker, and what holds them."),
+    "diff": _Lazy("explain", "change.inventory:diff", "Show what apply or resync would change."),
+    "apply": _Lazy("change", "change.inventory:apply", "Create or update inventory objects from a file."),
+    "move": _Lazy("change", "change.inventory:move", "Move an endpoint to another host."),
+    "delete": _Lazy("change", "change.inventory:delete", "Delete objects from the inventory."),
+    "undo": _Lazy("change", "change.inventory:undo", "Undo the last change of an inventory object."),
+    "inventory": _Lazy("change", "change.inventory:inventory", "Create the inventory's tables, or adopt its database."),
+    "resync": _Lazy("change", "change.resync:resync", "Compare inventory and store now, and fix the store."),
+    "pause": _Lazy("change", "change.intents:pause", "Hold all changes of a worker."),
+    "resume": _Lazy("change", "change.intents:resume", "End a pause."),
+    "sync": _Lazy("change", "change.intents:sync", "Make a worker compare everything now."),
+    "reload": _Lazy("change", "change.intents:reload", "Reload the configuration."),
+    "backend": _Lazy("change", "change.backend:backend", "Pause, disable or weight a backend."),
+    "step-down": _Lazy("change", "leader:step_down", "Hand over leadership."),
+    "allow": _Lazy("release a gate", "change.intents:allow", "Release what a brake holds."),
+    "source": _Lazy("release a gate", "change.intents:source", "Give up on a source that will not come back."),
+    "store": _Lazy("release a gate", "store:store", "Accept a store restored from a backup."),
+    "doctor": _Lazy("check", "doctor.command:doctor", "Check what Holdfast depends on."),
+    "config": _Lazy("check", "config:config", "Check and show the configuration."),
+    "completion": _Lazy("other", "support:completion", "Print a shell completion script."),
+    "version": _Lazy("other", "support:version", "Print the version."),
 }
 
 
 class _Commands(click.Group):
-    """Knows every command by name and summary, and imports one when it is called."""
+    """Knows every command by name and summary, and imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -71,8 +64,8 @@ class _Commands(click.Group):
         lazy = COMMANDS.get(cmd_name)
         if lazy is None:
             return None
-        module, _, name = lazy.place.partition(":")
-        command = getattr(importlib.import_module(module), name)
+        module, _, name = lazy.entry.partition(":")
+        command = getattr(importlib.import_module(f"{__name__}.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -84,7 +77,7 @@ class _Commands(click.Group):
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see holdfast --help."
-            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+            raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

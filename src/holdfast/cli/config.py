@@ -1,4 +1,4 @@
-"""`holdfast config`: is the configuration right, what is in effect, and where does each value come from."""
+"""`holdfast config`: check the configuration, and show what is in effect and where each value comes from."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ def config() -> None:
 @click.argument("file", required=False)
 @configuration_flags
 def check(file: str | None, config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Check FILE, else the file that a daemon would read, together with the environment.
+    """Check FILE, or the file that a daemon would read, together with the environment.
 
-    Names everything that is wrong. Exits with 0 when all is well, 1 when the file cannot be read, 2 when it makes no
-    sense.
+    Prints every error. Exits with 0 if the configuration is valid, 1 if the file cannot be read, 2 if it is invalid.
     """
     if file and config_file:
-        raise click.UsageError("The file is named twice: leave out --config or FILE.")
+        raise click.UsageError("The file is given twice: leave out --config or FILE.")
     loaded = effective(file or config_file, settings)
     click.echo(_verdict(loaded), err=True)
 
 
 def _verdict(loaded: Loaded) -> str:
     if loaded.file is None:
-        return f"There is no {DEFAULT_FILE}; the configuration without it is good."
-    return f"{loaded.file} is good."
+        return f"{DEFAULT_FILE} does not exist; the configuration without it is valid."
+    return f"{loaded.file} is valid."
 
 
 @config.command()
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
-@click.option("-o", "--output", type=click.Choice(list(_FORMATS)), default="table", help="Form of the output.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@click.option("-o", "--output", type=click.Choice(list(_FORMATS)), default="table", help="Output format.")
 @configuration_flags
 def show(origin: bool, output: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Show the configuration in effect."""

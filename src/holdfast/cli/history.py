@@ -1,4 +1,4 @@
-"""`holdfast history`: the decision log, as people read it."""
+"""`holdfast history`: the decision log of all daemons here, oldest first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import answer, nobody, roles, runtime_flag
-from holdfast.cli.explain.inventory import about, changes
+from holdfast.cli.common.control_socket import answer, no_daemon, roles, runtime_flag
+from holdfast.cli.common.format import output_flag
+from holdfast.cli.explain.inventory import change_lines, query
 from holdfast.runtime.control import Request
 from holdfast.runtime.decision_log import Decision
 
@@ -17,32 +18,34 @@ from holdfast.runtime.decision_log import Decision
 @click.command()
 @click.argument("key", required=False)
 @click.argument("name", required=False)
-@click.option("-n", "--last", default=50, show_default=True, type=click.IntRange(min=0), help="How many; 0: all.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@click.option(
+    "-n", "--last", default=50, show_default=True, type=click.IntRange(min=0), help="Number of lines; 0: all."
+)
+@output_flag
 @runtime_flag
 def history(key: str | None, name: str | None, last: int, output: str, runtime: Path) -> None:
-    """What was decided, when, by which worker and why.
+    """Show decisions: what was changed or held, when, by which worker, and why.
 
-    With KEY about one object only; with a kind and a NAME of the inventory also who changed it there, and why.
+    With KEY only those about one object; with a kind of the inventory and a NAME also the edits of that object.
     """
     if not roles(runtime):
-        raise nobody(runtime)
-    told = about(runtime, key, name) if key is not None and name is not None else None
-    keys = [key] if told is None else [held["key"] for held in told["store"]]
-    found = [one for each in keys for one in _decided(runtime, each, last)]
+        raise no_daemon(runtime)
+    inventory = query(runtime, key, name) if key is not None and name is not None else None
+    keys = [key] if inventory is None else [one["key"] for one in inventory["store"]]
+    found = [one for each in keys for one in _decisions(runtime, each, last)]
     found.sort(key=lambda decision: decision.time)
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
         return
     lines = [(decision.time.isoformat(), line(decision)) for decision in found]
-    lines = sorted([*lines, *(changes(told) if told else ())])[-last:]
+    lines = sorted([*lines, *(change_lines(inventory) if inventory else ())])[-last:]
     for _, text in lines:
         click.echo(text)
     if not lines:
-        click.echo("nothing was decided" + (f" about {key}" if key else "") + " yet", err=True)
+        click.echo("no decisions" + (f" about {key}" if key else "") + " yet", err=True)
 
 
-def _decided(runtime: Path, key: str | None, last: int) -> list[Decision]:
+def _decisions(runtime: Path, key: str | None, last: int) -> list[Decision]:
     found: list[Decision] = []
     for role in roles(runtime):
         found += msgspec.convert(answer(runtime, role, Request("history", {"key": key, "last": last})), list[Decision])
@@ -53,4 +56,4 @@ def line(decision: Decision) -> str:
     what = f"{decision.op} {decision.key}" + (f" ×{decision.count:,}" if decision.count > 1 else "")
     gate = f" [{decision.gate}]" if decision.gate else ""
     time = f"{decision.time:%m-%d %H:%M:%S}.{decision.time.microsecond // 1000:03d}Z"
-    return f"{time}  {decision.worker:<12} {what}: {decision.outcome}{gate}, {decision.sentence}"
+    return f"{time}  {decision.worker:<16} {what}: {decision.outcome}{gate}, {decision.sentence}"

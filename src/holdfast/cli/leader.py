@@ -1,4 +1,7 @@
-"""`holdfast leader`: who leads, in which term, since when, and who led before and why that ended. From etcd itself."""
+"""`holdfast leader`: the current leader, its term, and former leaders with the reason why each term ended.
+
+Reads etcd directly. `holdfast step-down` asks the leader's server to hand over.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import runtime_flag, tell, workers
+from holdfast.cli.common.control_socket import runtime_flag, tell, workers_named
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
-from holdfast.cli.common.format import short
+from holdfast.cli.common.format import output_flag, short
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, LeaderPeriod
 from holdfast.store.api import Store
 
-NOBODY_LEADS = 1
+NO_LEADER = 1
 
 
 class LeaderView(msgspec.Struct, frozen=True):
-    """What `-o json` prints."""
+    """Leader and former leaders, as `-o json` prints them."""
 
     leader: Leader | None
     term: int
@@ -30,29 +33,27 @@ class LeaderView(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.option(
-    "-n", "--last", default=10, show_default=True, type=click.IntRange(min=0), help="How many reigns to show."
-)
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@click.option("-n", "--last", default=10, show_default=True, type=click.IntRange(min=0), help="Number of terms.")
+@output_flag
 @store_flags
 def leader(last: int, output: str, **given: str | None) -> None:
-    """Who leads, and who led before. Asks etcd itself. Exits with 1 when nobody leads."""
-    reach = EtcdOptions(given)
-    found = reach.ask(lambda store: look(store, reach.region))
+    """Show the current and former leaders. Reads etcd directly. Exits with 1 if there is no leader."""
+    options = EtcdOptions(given)
+    found = options.query(lambda store: read(store, options.region))
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
         click.echo(render(found, last, datetime.now(UTC)), nl=False)
-    raise click.exceptions.Exit(0 if found.leader else NOBODY_LEADS)
+    raise click.exceptions.Exit(0 if found.leader else NO_LEADER)
 
 
-async def look(store: Store, region: Region) -> LeaderView:
+async def read(store: Store, region: Region) -> LeaderView:
     key, history_key = LEADER.key(region, "leader"), LEADERSHIP.key(region, "leadership")
-    entry, kept = await store.get(key), await store.get(history_key)
-    held = LEADER.decode(key, entry.value) if entry else None
-    history = LEADERSHIP.decode(history_key, kept.value) if kept else LeaderHistory()
+    entry, recorded = await store.get(key), await store.get(history_key)
+    current = LEADER.decode(key, entry.value) if entry else None
+    history = LEADERSHIP.decode(history_key, recorded.value) if recorded else LeaderHistory()
     return LeaderView(
-        leader=None if isinstance(held, Bad) else held,
+        leader=None if isinstance(current, Bad) else current,
         term=entry.create_revision if entry else 0,
         history=() if isinstance(history, Bad) else history.periods,
     )
@@ -61,28 +62,28 @@ async def look(store: Store, region: Region) -> LeaderView:
 def render(found: LeaderView, last: int, now: datetime) -> str:
     lines = []
     if found.leader is None:
-        lines.append("nobody leads" if not found.term else f"term {found.term} has a leader whose key cannot be read")
+        lines.append("no leader" if not found.term else f"the leader key of term {found.term} is unreadable")
     else:
-        who = found.leader
-        lasting = f", for {short((now - who.since).total_seconds())}" if who.since else ""
-        lines.append(f"{who.name} leads, term {found.term}{lasting} (host {who.host}, pid {who.pid})")
-    reigns = found.history[-last:] if last else ()
-    if reigns:
-        lines += ["", f"{'SERVER':<16}{'TERM':>12}  {'BEGAN':<20}{'LASTED':>8}  ENDED BECAUSE"]
-    for reign in reversed(reigns):
-        lasted = short(((reign.ended or now) - reign.began).total_seconds())
-        why = reign.why if reign.ended else "it leads"
-        lines.append(f"{reign.name:<16}{reign.term:>12}  {reign.began:%m-%d %H:%M:%SZ}    {lasted:>8}  {why}")
+        current = found.leader
+        lasting = f", for {short((now - current.since).total_seconds())}" if current.since else ""
+        lines.append(f"{current.name} leads, term {found.term}{lasting} (host {current.host}, pid {current.pid})")
+    periods = found.history[-last:] if last else ()
+    if periods:
+        lines += ["", f"{'SERVER':<16}{'TERM':>12}  {'BEGAN':<17}{'LASTED':>8}  END"]
+    for period in reversed(periods):
+        lasted = short(((period.ended or now) - period.began).total_seconds())
+        why = period.why if period.ended else "current leader"
+        lines.append(f"{period.name:<16}{period.term:>12}  {period.began:%m-%d %H:%M:%SZ}  {lasted:>8}  {why}")
     return "\n".join(lines) + "\n"
 
 
 @click.command("step-down")
-@click.option("--reason", required=True, help="Why; it is kept with your name.")
+@click.option("--reason", required=True, help="Why; recorded with your name.")
 @runtime_flag
 def step_down(reason: str, runtime: Path) -> None:
-    """Let the leader hand over, if it runs on this machine."""
-    electors = [worker for worker in workers(runtime) if worker.rpartition("/")[2] == "elector"]
+    """Hand leadership over to another server. Run it on the leader's machine."""
+    electors = workers_named(runtime, "elector")
     leading = [one for one in electors if tell(runtime, one, "about")["phase"] == "leading"]
     if not leading:
-        raise click.ClickException("no server of this machine leads; holdfast leader tells who does")
+        raise click.ClickException("no server on this machine leads: run this where holdfast leader says")
     click.echo(tell(runtime, leading[0], "step-down", reason=reason), err=True)

@@ -1,10 +1,10 @@
-"""`holdfast store adopt`: an operator has looked at a restored store and says that it is ours again."""
+"""`holdfast store adopt`: accept a store that was restored from a backup."""
 
 from __future__ import annotations
 
 import click
 
-from holdfast.cli.common.etcd import EtcdOptions, state_folder, store_flags, who
+from holdfast.cli.common.etcd import EtcdOptions, operator, store_flags
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
@@ -14,34 +14,36 @@ from holdfast.store.identity import SeenStore, StoreVerdict, judge, raise_epoch,
 
 @click.group()
 def store() -> None:
-    """The etcd that everything is kept in."""
+    """Accept a store that was restored from a backup."""
 
 
 @store.command()
-@click.option("--reason", required=True, help="Why it is right to go on with this store.")
+@click.option("--reason", required=True, help="Why this store is the right one; recorded with your name.")
 @store_flags
 def adopt(reason: str, **given: str | None) -> None:
-    """Go on with a store that was restored from a backup: raises its epoch, which reopens deletes everywhere."""
-    reach = EtcdOptions(given)
-    remembered = _recalled(reach)
-    identity = reach.ask(lambda one: _adopt(one, reach.region, remembered, reason))
-    click.echo(f"fleet {identity.fleet} goes on with epoch {identity.epoch}: “{reason}”", err=True)
+    """Accept a store that was restored from a backup. Raises its epoch, which releases deletes in the whole fleet."""
+    options = EtcdOptions(given)
+    remembered = _remembered(options)
+    identity = options.query(lambda one: _adopt(one, options.region, remembered, reason))
+    click.echo(f"fleet {identity.fleet} continues with epoch {identity.epoch}: “{reason}”", err=True)
 
 
-def _recalled(reach: EtcdOptions) -> SeenStore:
+def _remembered(options: EtcdOptions) -> SeenStore:
     try:
-        remembered = StoreMemory(state_folder(reach), "server").recall()
+        remembered = StoreMemory(options.state_folder, "server").recall()
     except MemoryUnreadable as unreadable:
         raise click.ClickException(str(unreadable)) from unreadable
     if remembered is None:
-        raise click.ClickException(f"nothing is remembered in {state_folder(reach)}: run this on a server of the fleet")
+        raise click.ClickException(
+            f"no store identity is recorded in {options.state_folder}: run this on a server of the fleet"
+        )
     return remembered
 
 
 async def _adopt(one: Store, region: Region, remembered: SeenStore, reason: str) -> Identity:
-    """Only the store is written: every daemon takes the higher epoch into its own memory when it looks next."""
+    """Write the higher epoch to the store only: every daemon learns it when it reads the identity next."""
     found = await read_identity(one, region)
-    said = judge(remembered, found)
-    if said.verdict is not StoreVerdict.RESTORED:
-        raise click.ClickException(f"there is nothing to adopt: {said.sentence}")
-    return await raise_epoch(one, region, found, remembered, who=who(), why=reason)
+    judgement = judge(remembered, found)
+    if judgement.verdict is not StoreVerdict.RESTORED:
+        raise click.ClickException(f"nothing to adopt: {judgement.sentence}")
+    return await raise_epoch(one, region, found, remembered, who=operator(), why=reason)

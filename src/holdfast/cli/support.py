@@ -12,7 +12,7 @@ from holdfast import __version__
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a completion script: `source <(holdfast completion bash)`."""
+    """Print a completion script. To load it: source <(holdfast completion bash)."""
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(context.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())

@@ -1,1 +1,1 @@
-"""A fleet on one machine, and how to break it."""
+"""A demo fleet on one machine (`fleet/`), and the scenes that break it (`scenes/`)."""

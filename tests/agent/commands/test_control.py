@@ -13,8 +13,8 @@ import pytest
 from holdfast.agent.claims import nexthop
 from holdfast.agent.commands.control import AgentCommands
 from holdfast.cli.daemons.agent import peer_lines, pending_lines
-from holdfast.cli.explain.host import endpoint_here
-from holdfast.cli.explain.host import host as explained
+from holdfast.cli.explain.host import endpoint_lines
+from holdfast.cli.explain.host import lines as explained
 from holdfast.reconcile import Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.testing import World, simulate
@@ -64,7 +64,7 @@ def test_peers_are_shown_with_how_they_are_reached(tmp_path: Path) -> None:
         await asked.start()
         (row,) = await asked("peers")
         assert (row["host"], row["reached"], row["routes"], row["objects"]) == ("a", ["vxlan 10.99.0.1"], 1, 4)
-        assert list(peer_lines([row]))[1] == "a                    vxlan 10.99.0.1        1        4   as wanted"
+        assert list(peer_lines([row]))[1] == "a                    vxlan 10.99.0.1        1        4   in sync"
 
     play(scene, tmp_path)
 
@@ -80,7 +80,7 @@ def test_a_deletion_that_the_kernel_refuses_is_pending_with_its_reason(tmp_path:
         assert (route["host"], route["waiting"]["error"]) == ("a", "it is busy")
         assert route["handlers"] == [{"handler": "kernel", "acknowledged": False, "error": "it is busy"}]
         told = "\n".join(pending_lines([route]))
-        assert "kernel has not let go of it: it is busy" in told
+        assert "kernel has not deleted it: it is busy" in told
 
     play(scene, tmp_path)
 
@@ -94,7 +94,7 @@ def test_a_held_delete_is_pending_with_what_releases_it(tmp_path: Path) -> None:
         await asyncio.sleep(5)
         held = next(row for row in await asked("pending") if row["key"] == str(nexthop("10.99.0.1")))
         assert held["waiting"]["gate"] == "dependents"
-        assert "opens by: wait until they are deleted" in list(pending_lines([held]))
+        assert "To release: wait until they are deleted" in list(pending_lines([held]))
 
     play(scene, tmp_path)
 
@@ -104,7 +104,7 @@ def test_a_peer_is_explained_object_by_object(tmp_path: Path) -> None:
         await asked.start()
         told = await asked.explain("a")
         assert told.startswith("a is a peer of me, reached by vxlan 10.99.0.1.")
-        assert "OBJECT    route 10.65.0.1/32 of a-holdfast-w-eth0: wanted by region since revision" in told
+        assert "OBJECT      route 10.65.0.1/32 of a-holdfast-w-eth0: wanted by region since revision" in told
 
     play(scene, tmp_path)
 
@@ -112,7 +112,7 @@ def test_a_peer_is_explained_object_by_object(tmp_path: Path) -> None:
 def test_an_unknown_host_is_explained_as_unknown(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()
-        assert (await asked.explain("z")).startswith("z is nothing to me: nothing of it is wanted or programmed there.")
+        assert (await asked.explain("z")).startswith("z is no peer of me: nothing of it is wanted or programmed there.")
 
     play(scene, tmp_path)
 
@@ -123,8 +123,8 @@ def test_the_own_host_is_explained_with_its_endpoints(tmp_path: Path) -> None:
         fleet.write(fleet.runs("v", ME, "10.65.0.9/32"))
         await asked.start()
         told = await asked.explain(ME)
-        assert told.startswith("me is this host; its agent keeps 1 peers.")
-        assert "ENDPOINT  me-holdfast-v-eth0: up" in told
+        assert told.startswith("me is this host; its agent has 1 peers.")
+        assert "ENDPOINT    me-holdfast-v-eth0: up" in told
 
     play(scene, tmp_path)
 
@@ -206,11 +206,11 @@ async def arriving(asked: Asked) -> None:
 def test_an_arriving_workload_is_shown_with_its_source(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await arriving(asked)
-        assert "ENDPOINT  me-holdfast-w-eth0: down, arrives here by migration from a" in await asked.explain(ME)
+        assert "ENDPOINT    me-holdfast-w-eth0: down, arrives here by migration from a" in await asked.explain(ME)
         objects = [line for line in (await asked.explain("a")).splitlines() if "route 10.65.0.1/32" in line]
         assert objects[0].endswith("programmed; its workload arrives here by migration from a")
         (row,) = await asked("peers")
-        assert list(peer_lines([row]))[1].endswith("1 on the way here by migration")
+        assert list(peer_lines([row]))[1].endswith("1 in live migration to this host")
 
     play(scene, tmp_path)
 
@@ -220,7 +220,7 @@ def test_an_endpoint_that_arrives_is_explained_by_either_of_its_names(tmp_path: 
     async def scene(asked: Asked) -> None:
         await arriving(asked)
         found = await asked("explain", kind="endpoint", name=name)
-        assert list(endpoint_here([found])) == ["AGENT     on me: down, arrives here by migration from a"]
+        assert list(endpoint_lines([found])) == ["AGENT       on me: down, arrives here by migration from a"]
         assert (await asked("explain", kind="endpoint", name="holdfast-v-eth0"))["endpoints"] == []
 
     play(scene, tmp_path)

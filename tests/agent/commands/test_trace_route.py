@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.commands.control import AgentCommands
-from holdfast.cli.explain.route import told
+from holdfast.cli.explain.route import lines
 from holdfast.runtime.control import Declined
 from tests.agent.commands.test_control import Asked, play
 from tests.agent.harness import ME
@@ -16,7 +16,7 @@ from tests.agent.harness import ME
 
 async def explained(asked: Asked, address: str) -> list[str]:
     found = await asked("explain", kind="route", name=address)
-    return list(told({**found, "name": address, "decisions": []}))
+    return list(lines({**found, "name": address, "decisions": []}))
 
 
 def test_a_remote_workload_is_traced_through_the_tunnel_to_its_host(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_remote_workload_is_traced_through_the_tunnel_to_its_host(tmp_path: Pa
         await asked.start()
         head, _, owner, *steps = await explained(asked, "10.65.0.1")
         assert head == "From me, packets to 10.65.0.1 go through the tunnel to 192.0.2.1."
-        assert owner == "ROUTE     10.65.0.1/32 is endpoint a-holdfast-w-eth0 on host a's"
+        assert owner == "ROUTE       10.65.0.1/32 belongs to endpoint a-holdfast-w-eth0 on host a"
         assert [step.split()[1] for step in steps] == ["route", "nexthop", "neighbour", "forwarding"]
         assert all(step.endswith("programmed") for step in steps)
 
@@ -58,9 +58,9 @@ def test_a_refusal_of_the_kernel_is_shown_at_its_object(tmp_path: Path) -> None:
         asked.site.start()
         await asyncio.sleep(5)
         asked.commands = AgentCommands(asked.site.running, ME, "boot-1", asked.site.node.clock)
-        lines = await explained(asked, "10.65.0.1")
-        assert lines[0].endswith("go through the tunnel to 192.0.2.1 once all of this is as wanted.")
-        assert any("route 10.65.0.1/32" in line and "no room" in line for line in lines)
+        told = await explained(asked, "10.65.0.1")
+        assert told[0].endswith("go through the tunnel to 192.0.2.1 once all of these objects are in sync.")
+        assert any("route 10.65.0.1/32" in line and "no room" in line for line in told)
 
     play(scene, tmp_path)
 
@@ -69,7 +69,7 @@ def test_an_address_without_a_route_and_a_malformed_address(tmp_path: Path) -> N
     async def scene(asked: Asked) -> None:
         await asked.start()
         assert await explained(asked, "10.99.99.99") == [
-            "me has no route of ours to 10.99.99.99: no endpoint that it knows has this address."
+            "me has no route of ours to 10.99.99.99: no known endpoint has this address."
         ]
         with pytest.raises(Declined, match="'nonsense' is not an IP address"):
             await explained(asked, "nonsense")

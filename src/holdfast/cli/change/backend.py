@@ -1,4 +1,4 @@
-"""`holdfast backend`: take a backend out of service, or put it back, for a reason that is kept."""
+"""`holdfast backend`: take a backend out of service or put it back, with a recorded reason."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.change.intents import reason, within
+from holdfast.cli.change.intents import reason_flag, within_flag
 from holdfast.cli.common.control_socket import runtime_flag, tell
 from holdfast.cli.daemons.balancer import WORKER
 
 
 @click.group()
 def backend() -> None:
-    """Pause, resume, disable, enable or weigh a backend. Kept over restarts and reloads."""
+    """Pause, disable or weight a backend. Survives restarts and reloads."""
 
 
-def _ask(runtime: Path, do: str, name: str, why: str | None = None, within: str | None = None, **more: object) -> None:
-    given = {"reason": why, "for": within, **more}
-    said = tell(runtime, WORKER, "backend", do=do, name=name, **{k: v for k, v in given.items() if v is not None})
-    click.echo(said, err=True)
+def _ask(
+    runtime: Path, action: str, name: str, reason: str | None = None, within: str | None = None, **more: object
+) -> None:
+    given = {"reason": reason, "for": within, **more}
+    args = {key: value for key, value in given.items() if value is not None}
+    click.echo(tell(runtime, WORKER, "backend", do=action, name=name, **args), err=True)
 
 
 @backend.command()
 @click.argument("name")
-@within
-@reason
+@within_flag
+@reason_flag
 @runtime_flag
 def pause(name: str, within: str | None, reason: str, runtime: Path) -> None:
-    """Give NAME no new flows; its established ones go on."""
+    """Drain NAME: it gets no new flows, and established ones continue."""
     _ask(runtime, "pause", name, reason, within)
 
 
@@ -36,17 +38,17 @@ def pause(name: str, within: str | None, reason: str, runtime: Path) -> None:
 @click.argument("name")
 @runtime_flag
 def resume(name: str, runtime: Path) -> None:
-    """End a pause of NAME: it is probed, and serves when it passes."""
+    """End a pause: NAME is probed, and serves once it is healthy."""
     _ask(runtime, "resume", name)
 
 
 @backend.command()
 @click.argument("name")
-@within
-@reason
+@within_flag
+@reason_flag
 @runtime_flag
 def disable(name: str, within: str | None, reason: str, runtime: Path) -> None:
-    """Give NAME no new flows, and end its established ones."""
+    """Take NAME out: it gets no new flows, and established ones are ended."""
     _ask(runtime, "disable", name, reason, within)
 
 
@@ -54,21 +56,21 @@ def disable(name: str, within: str | None, reason: str, runtime: Path) -> None:
 @click.argument("name")
 @runtime_flag
 def enable(name: str, runtime: Path) -> None:
-    """End what disable began: NAME is probed, and serves when it passes."""
+    """End `disable`: NAME is probed, and serves once it is healthy."""
     _ask(runtime, "enable", name)
 
 
 @backend.command()
 @click.argument("name")
 @click.argument("weight", type=click.IntRange(0, 100), required=False)
-@click.option("--reset", is_flag=True, help="Go back to the configured weight.")
-@within
-@click.option("--reason", "why", help="Why; it is kept with your name.")
+@click.option("--reset", is_flag=True, help="Return to the configured weight.")
+@within_flag
+@click.option("--reason", help="Why; recorded with your name.")
 @runtime_flag
-def weight(name: str, weight: int | None, reset: bool, within: str | None, why: str | None, runtime: Path) -> None:
-    """Give NAME this weight (0 to 100) wherever it serves, whatever the configuration says."""
+def weight(name: str, weight: int | None, reset: bool, within: str | None, reason: str | None, runtime: Path) -> None:
+    """Override the weight of NAME (0 to 100) in every frontend."""
     if reset == (weight is not None):
-        raise click.UsageError("say either a WEIGHT from 0 to 100, or --reset.")
-    if not reset and not why:
-        raise click.UsageError("a weight needs --reason: it is kept with your name.")
-    _ask(runtime, "weight", name, why, within, weight=weight)
+        raise click.UsageError("give either a WEIGHT from 0 to 100, or --reset.")
+    if not reset and not reason:
+        raise click.UsageError("a weight needs --reason; it is recorded with your name.")
+    _ask(runtime, "weight", name, reason, within, weight=weight)

@@ -1,4 +1,4 @@
-"""What an operator asks a running worker for: pause, resume, allow, forget a source, look again, reload."""
+"""Commands to a running worker: pause, resume, sync, plan, allow, source forget, reload."""
 
 from __future__ import annotations
 
@@ -8,29 +8,41 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import LEADER_ONLY, answer, leading, nobody, roles, runtime_flag, tell, workers
-from holdfast.cli.common.format import short
+from holdfast.cli.common.control_socket import (
+    LEADER_ONLY,
+    answer,
+    leading,
+    no_daemon,
+    roles,
+    runtime_flag,
+    tell,
+    workers,
+)
+from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.cli.daemons.agent import worker_of
 from holdfast.runtime.control import Request
 
 _SHOWN = 20
-_NOTHING_COMPARED = "nothing was compared since the start: holdfast status tells what it waits for"
+_NOT_COMPARED_YET = "no comparison has finished since the start: see holdfast status"
 
-reason = click.option("--reason", required=True, help="Why; it is kept with your name.")
-within = click.option("--for", "within", metavar="30m", help="Until then only.")
+reason_flag = click.option("--reason", required=True, help="Why; recorded with your name.")
+within_flag = click.option("--for", "within", metavar="30m", help="Expire after this duration.")
 
 
 @click.command()
 @click.argument("worker")
 @click.argument("name", required=False)
-@within
-@reason
+@within_flag
+@reason_flag
 @runtime_flag
 def pause(worker: str, name: str | None, within: str | None, reason: str, runtime: Path) -> None:
-    """Hold all changes of WORKER, with `agent HOST` of that host's agent, with `frontend NAME` of one frontend. Nothing
-    is forgotten meanwhile. Of the leader's workers (syncer, agent-status, endpoint-status) it holds whoever leads."""
-    whom, command, about = _held(runtime, worker, name, "pause")
-    click.echo(tell(runtime, whom, command, reason=reason, **about, **({"for": within} if within else {})), err=True)
+    """Hold all changes of WORKER, of `agent HOST`, or of `frontend NAME`, until `holdfast resume`.
+
+    Held changes are applied after the pause. A pause of syncer, agent-status or endpoint-status stays in force when
+    the leader changes.
+    """
+    target, command, args = _target(runtime, worker, name, "pause")
+    click.echo(tell(runtime, target, command, reason=reason, **args, **({"for": within} if within else {})), err=True)
 
 
 @click.command()
@@ -39,24 +51,25 @@ def pause(worker: str, name: str | None, within: str | None, reason: str, runtim
 @runtime_flag
 def resume(worker: str, name: str | None, runtime: Path) -> None:
     """End a pause of WORKER, of `agent HOST`, or of `frontend NAME`."""
-    whom, command, about = _held(runtime, worker, name, "resume")
-    click.echo(tell(runtime, whom, command, **about), err=True)
+    target, command, args = _target(runtime, worker, name, "resume")
+    click.echo(tell(runtime, target, command, **args), err=True)
 
 
-def _held(runtime: Path, worker: str, name: str | None, do: str) -> tuple[str, str, dict[str, str]]:
-    """Who is told what, for that to be paused or resumed."""
+def _target(runtime: Path, worker: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
+    """Return worker, command and arguments for a pause or its end."""
     if worker == "frontend":
         if name is None:
-            raise click.UsageError("say which frontend: holdfast balancer status has their names.")
-        return "balancer", "frontend", {"do": do, "name": name}
+            raise click.UsageError("name a frontend; holdfast balancer status lists them.")
+        return "balancer", "frontend", {"do": action, "name": name}
     if worker == "agent" and name is not None:
-        return worker_of(runtime, name), do, {}
+        return worker_of(runtime, name), action, {}
     if name is not None:
-        raise click.UsageError(f"only a frontend and an agent have a NAME here; {worker} stands alone.")
-    return _meant(runtime, worker), do, {}
+        raise click.UsageError(f"unexpected NAME: only frontend and agent take one, {worker} does not.")
+    return _of_leader(runtime, worker), action, {}
 
 
-def _meant(runtime: Path, worker: str) -> str:
+def _of_leader(runtime: Path, worker: str) -> str:
+    """Return the leader's worker of that name if only the leader's acts, else the name as it is."""
     return leading(runtime, worker) if worker in LEADER_ONLY else worker
 
 
@@ -64,79 +77,79 @@ def _meant(runtime: Path, worker: str) -> str:
 @click.argument("worker")
 @runtime_flag
 def sync(worker: str, runtime: Path) -> None:
-    """Let WORKER compare everything again, now."""
-    click.echo(tell(runtime, _meant(runtime, worker), "sync"), err=True)
+    """Make WORKER compare everything now."""
+    click.echo(tell(runtime, _of_leader(runtime, worker), "sync"), err=True)
 
 
 @click.command()
 @click.argument("worker")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@output_flag
 @runtime_flag
 def plan(worker: str, output: str, runtime: Path) -> None:
-    """What WORKER finds not as wanted now, and what stands in its way."""
-    held = tell(runtime, _meant(runtime, worker), "held")
+    """Show what WORKER has to change, and what holds each change."""
+    held = tell(runtime, _of_leader(runtime, worker), "held")
     if output == "json":
         click.echo(json.dumps(held, indent=2))
     elif not held["objects"]:
-        click.echo("everything is as wanted" if held.get("passes", 1) else _NOTHING_COMPARED, err=True)
+        click.echo("everything is in sync" if held.get("passes", 1) else _NOT_COMPARED_YET, err=True)
     else:
         _show(held["objects"], held["total"])
 
 
 @click.command()
 @click.argument("gate")
-@click.option("--once", is_flag=True, help="Exactly what is held now.")
-@within
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@reason
+@click.option("--once", is_flag=True, help="Release exactly what is held now.")
+@within_flag
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@reason_flag
 @runtime_flag
 def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, runtime: Path) -> None:
-    """Let through what GATE (such as routes/brake) holds. Shows it first."""
+    """Release what GATE (such as syncer/brake) holds. Shows it first."""
     worker, _, kind = gate.rpartition("/")
     if kind not in ("brake", "mass_loss"):
-        raise click.UsageError(f"{gate!r} cannot be allowed: only a brake can, as in {worker or 'routes'}/brake.")
+        raise click.UsageError(f"{gate!r} cannot be released: only a brake can, such as {worker or 'syncer'}/brake.")
     if once == bool(within):
-        raise click.UsageError("say either --once or --for TIME.")
-    worker = _meant(runtime, worker)
+        raise click.UsageError("give either --once or --for DURATION.")
+    worker = _of_leader(runtime, worker)
     held = tell(runtime, worker, "held")
     count = held["gates"].get(kind, 0)
     _show([one for one in held["objects"] if one["gate"] == kind], count)
     if not yes and (count or not once):
-        click.confirm(f"let {count:,} through?" if once else f"let everything through for {within}?", abort=True)
-    how = {"for": within} if within else {"shown": count, "seal": held["seal"]}
-    click.echo(tell(runtime, worker, "allow", reason=reason, **how), err=True)
+        click.confirm(f"release {count:,} changes?" if once else f"release all changes for {within}?", abort=True)
+    scope = {"for": within} if within else {"shown": count, "seal": held["seal"]}
+    click.echo(tell(runtime, worker, "allow", reason=reason, **scope), err=True)
 
 
 @click.group()
 def source() -> None:
-    """Deal with a source that will not come back."""
+    """Give up on a source that will not come back."""
 
 
 @source.command()
 @click.argument("name")
-@click.option("--worker", help="Which worker is to forget it. Default: every one that has it.")
-@reason
+@click.option("--worker", help="Worker that gives up on it. Default: every worker that has it.")
+@reason_flag
 @runtime_flag
 def forget(name: str, worker: str | None, reason: str, runtime: Path) -> None:
-    """Count source NAME as complete and empty: what only it wanted goes, behind the brake."""
+    """Treat source NAME as complete and empty: objects that only it wanted are deleted, subject to the brake."""
     declined = []
-    told = [worker] if worker else workers(runtime)
-    for one in told:
+    targets = [worker] if worker else workers(runtime)
+    for one in targets:
         try:
             click.echo(tell(runtime, one, "forget", source=name, reason=reason), err=True)
         except click.ClickException as error:
             declined.append(f"{one}: {error.message}")
-    if len(declined) == len(told):
+    if len(declined) == len(targets):
         raise click.ClickException("; ".join(declined))
 
 
 @click.command()
 @runtime_flag
 def reload(runtime: Path) -> None:
-    """Check the configuration and run with it; on any error the running one stays."""
+    """Reload the configuration of all daemons here; an invalid one is refused and the running one stays."""
     names = roles(runtime)
     if not names:
-        raise nobody(runtime)
+        raise no_daemon(runtime)
     for role in names:
         click.echo(f"{role}: {answer(runtime, role, Request('reload'))}", err=True)
 
@@ -146,5 +159,5 @@ def _show(held: list[dict[str, Any]], total: int) -> None:
         click.echo(f"{one['op']:<8} {one['key']:<40} {short(one['since_s']):>7}  {one['why']}")
     if total > _SHOWN:
         click.echo(f"… and {total - _SHOWN:,} more")
-    for opens in dict.fromkeys(one["opens"] for one in held if one["opens"]):
-        click.echo(f"opens by: {opens}")
+    for line in release_lines(held):
+        click.echo(line)

@@ -1,4 +1,4 @@
-"""The inventory's commands: init, adopt; apply, get, move, delete, diff and undo what should be there."""
+"""Commands on the inventory: apply, get, move, delete, diff, undo; and inventory init, adopt."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.change.resync import differences
+from holdfast.cli.change.resync import print_differences
 from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.cli.common.control_socket import runtime_flag
-from holdfast.cli.common.etcd import EtcdOptions, who
+from holdfast.cli.common.etcd import EtcdOptions, operator
 from holdfast.config import Config, FlagValue
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
@@ -36,18 +36,18 @@ from holdfast.runtime.config_file import SecretRefused
 from holdfast.store.identity import read_identity
 
 file_flag = click.option(
-    "-f", "--file", "file", required=True, type=click.Path(allow_dash=True), help="The file; -: stdin."
+    "-f", "--file", "file", required=True, type=click.Path(allow_dash=True), help="File to read; - reads stdin."
 )
-why_flag = click.option("--reason", default="", help="Why; it is kept with your name.")
-wait_flag = click.option("--wait", is_flag=True, help="Return when the store has it.")
-timeout_flag = click.option("--timeout", default=60.0, show_default=True, help="For how many seconds --wait waits.")
-dry_flag = click.option("--dry-run", is_flag=True, help="Only tell what would change.")
+reason_flag = click.option("--reason", default="", help="Why; recorded with your name.")
+wait_flag = click.option("--wait", is_flag=True, help="Wait until the changes are in the store.")
+timeout_flag = click.option("--timeout", default=60.0, show_default=True, help="Timeout of --wait in seconds.")
+dry_run_flag = click.option("--dry-run", is_flag=True, help="Show changes, and make none.")
 output_flag = click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
-    help="Form of the output; yaml is a file for apply.",
+    help="Output format; yaml can be given to apply.",
 )
 
 
@@ -63,8 +63,8 @@ class InventorySession:
 
 
 @contextlib.contextmanager
-def desk(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[InventorySession]:
-    """What goes wrong is one sentence and exit code 1."""
+def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[InventorySession]:
+    """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
     try:
         opened = InventorySession(effective(config_file, settings).config)
         try:
@@ -79,45 +79,43 @@ def kind_named(word: str) -> Kind[Any, Any]:
     for kind in KINDS:
         if word in (kind.name, kind.plural):
             return kind
-    raise click.UsageError(
-        f"there is no kind {word!r} in the inventory; there are: {', '.join(k.plural for k in KINDS)}"
-    )
+    raise click.UsageError(f"unknown kind {word!r}: name one of {', '.join(k.plural for k in KINDS)}")
 
 
 @click.group()
 def inventory() -> None:
-    """The source of truth: its tables, and whose it is."""
+    """Create the inventory's tables, or accept its database for this fleet."""
 
 
 @inventory.command()
 @configuration_flags
 def init(config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Make the inventory's tables, or bring them up to date."""
-    with desk(config_file, settings) as opened:
+    """Create the inventory's tables, or upgrade them."""
+    with session(config_file, settings) as opened:
         migrate(opened.engine)
-    click.echo("the inventory's tables are there and up to date", err=True)
+    click.echo("the inventory's tables are up to date", err=True)
 
 
 @inventory.command()
-@click.option("--reason", required=True, help="Why this inventory is right for this store.")
+@click.option("--reason", required=True, help="Why this inventory is the right one; recorded with your name.")
 @configuration_flags
 def adopt(reason: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Say that this inventory is the one of the fleet in the store; deletes are then judged by the brake alone."""
-    with desk(config_file, settings) as opened:
-        reach = EtcdOptions({"config": config_file, "endpoints": opened.endpoints})
-        found = reach.ask(lambda store: read_identity(store, opened.region)).identity
+    """Accept this inventory for the fleet in the store. Afterwards only the brake holds deletes."""
+    with session(config_file, settings) as opened:
+        options = EtcdOptions({"config": config_file, "endpoints": opened.endpoints})
+        found = options.query(lambda store: read_identity(store, opened.region)).identity
         if not isinstance(found, Identity):
-            raise click.ClickException("the store has no readable identity, so there is nothing to adopt")
+            raise click.ClickException("nothing to adopt: the store has no readable identity")
         opened.editor.adopt(found.fleet)
-    click.echo(f"this inventory is fleet {found.fleet}'s: “{reason}”", err=True)
+    click.echo(f"this inventory belongs to fleet {found.fleet}: “{reason}”", err=True)
 
 
 @click.command()
 @file_flag
-@dry_flag
+@dry_run_flag
 @wait_flag
 @timeout_flag
-@why_flag
+@reason_flag
 @configuration_flags
 def apply(
     file: str,
@@ -128,7 +126,7 @@ def apply(
     config_file: str | None,
     settings: Sequence[FlagValue],
 ) -> None:
-    """Make the inventory say what FILE says about the objects in it. All of it, or nothing.
+    """Create or update the objects in FILE. Applies all of them, or none.
 
     \b
     - kind: host
@@ -150,10 +148,10 @@ def apply(
       name: web
       spec: {address: 203.0.113.10, port: 80, pools: [{backends: {web-1: {}}}]}
     """
-    with desk(config_file, settings) as opened:
-        wishes = read(_text(file), file, opened.region)
-        edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=dry_run)
-        _tell(edits, dry_run)
+    with session(config_file, settings) as opened:
+        objects = read(_text(file), file, opened.region)
+        edits = opened.editor.change(objects, who=operator(), why=reason, dry_run=dry_run)
+        _print_edits(edits, dry_run)
         if wait and not dry_run:
             _wait(opened, edits, timeout)
 
@@ -161,11 +159,11 @@ def apply(
 @click.command()
 @click.argument("kind", type=click.Choice(["endpoint"]))
 @click.argument("name")
-@click.option("--to", required=True, metavar="HOST", help="The host that it is on from now on.")
-@dry_flag
+@click.option("--to", required=True, metavar="HOST", help="The new host.")
+@dry_run_flag
 @wait_flag
 @timeout_flag
-@why_flag
+@reason_flag
 @configuration_flags
 def move(
     kind: str,
@@ -178,14 +176,13 @@ def move(
     config_file: str | None,
     settings: Sequence[FlagValue],
 ) -> None:
-    """Put the endpoint NAME on another host; nothing else of it changes. That ends its migration.
+    """Move the endpoint NAME to another host, and end its live migration if there is one.
 
-    A workload that migrates is put on its new host after the hypervisor has switched over: from then on packets for it
-    go there.
+    For a live migration, run this after the hypervisor has switched over: from then on packets go to the new host.
     """
-    with desk(config_file, settings) as opened:
-        edits = opened.editor.move(name, to, who=who(), why=reason, dry_run=dry_run)
-        _tell(edits, dry_run)
+    with session(config_file, settings) as opened:
+        edits = opened.editor.move(name, to, who=operator(), why=reason, dry_run=dry_run)
+        _print_edits(edits, dry_run)
         if wait and not dry_run:
             _wait(opened, edits, timeout)
 
@@ -193,7 +190,7 @@ def move(
 @click.command()
 @click.argument("kind")
 @click.argument("name", required=False)
-@click.option("--network", help="Only endpoints on this network.")
+@click.option("--network", help="Only endpoints of this network.")
 @output_flag
 @configuration_flags
 def get(
@@ -204,59 +201,60 @@ def get(
     config_file: str | None,
     settings: Sequence[FlagValue],
 ) -> None:
-    """What should be there: all objects of a KIND, or one by NAME."""
+    """Show the objects of a KIND in the inventory, or one by NAME."""
     chosen = kind_named(kind)
-    with desk(config_file, settings) as opened:
+    with session(config_file, settings) as opened:
         found = opened.editor.objects(chosen, name, network)
         if name is not None and not found:
-            raise EditRefused(f"there is no {chosen.name} {name} in the inventory")
+            raise EditRefused(f"no {chosen.name} {name} in the inventory")
         _show(chosen, found, opened.region, output)
 
 
 @click.command()
 @click.argument("kind")
 @click.argument("names", nargs=-1, required=True)
-@dry_flag
-@why_flag
+@dry_run_flag
+@reason_flag
 @configuration_flags
 def delete(
     kind: str, names: Sequence[str], dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
 ) -> None:
-    """Delete the objects NAMES of a KIND. All of them, or nothing; `holdfast undo` brings one back."""
+    """Delete objects of a KIND. Deletes all of NAMES, or none; `holdfast undo` restores one."""
     chosen = kind_named(kind)
-    with desk(config_file, settings) as opened:
-        wishes = [WantedObject(chosen, name) for name in dict.fromkeys(names)]
-        edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=True)
+    with session(config_file, settings) as opened:
+        objects = [WantedObject(chosen, name) for name in dict.fromkeys(names)]
+        edits = opened.editor.change(objects, who=operator(), why=reason, dry_run=True)
         absent = [edit.name for edit in edits if edit.did is ChangeKind.UNCHANGED]
         if absent:
-            raise click.ClickException(
-                f"there is no {chosen.name} {absent[0]} in the inventory, so nothing was deleted"
-            )
-        _tell(edits if dry_run else opened.editor.change(wishes, who=who(), why=reason), dry_run)
+            raise click.ClickException(f"no {chosen.name} {absent[0]} in the inventory; nothing was deleted")
+        _print_edits(edits if dry_run else opened.editor.change(objects, who=operator(), why=reason), dry_run)
 
 
 @click.command()
 @click.argument("kind")
 @click.argument("name")
-@dry_flag
-@why_flag
+@dry_run_flag
+@reason_flag
 @configuration_flags
 def undo(
     kind: str, name: str, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
 ) -> None:
-    """Make an object what it was before its last change; a deleted one comes back."""
-    with desk(config_file, settings) as opened:
-        _tell(opened.editor.undo(kind_named(kind), name, who=who(), why=reason, dry_run=dry_run), dry_run)
+    """Undo the last change of an object; a deleted one is restored."""
+    with session(config_file, settings) as opened:
+        edits = opened.editor.undo(kind_named(kind), name, who=operator(), why=reason, dry_run=dry_run)
+        _print_edits(edits, dry_run)
 
 
 @click.command()
 @click.argument("what", required=False, type=click.Choice(["inventory"]))
-@click.option("-f", "--file", "file", type=click.Path(allow_dash=True), help="The file; -: stdin.")
+@click.option("-f", "--file", "file", type=click.Path(allow_dash=True), help="File to compare; - reads stdin.")
 @click.option("--kind", help="With `inventory`: only objects of this kind, such as endpoints.")
 @click.option("--name", help="With `inventory`: only the object of this name; needs --kind.")
-@click.option("--network", help="With `inventory`: only endpoints on this network.")
-@click.option("--worker", help="With `inventory`: the syncer that is asked. Default: the one here that leads.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="With `inventory`.")
+@click.option("--network", help="With `inventory`: only endpoints of this network.")
+@click.option("--worker", help="With `inventory`: syncer to ask. Default: the leader's.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="With `inventory`: output format."
+)
 @runtime_flag
 @configuration_flags
 def diff(
@@ -269,22 +267,22 @@ def diff(
     settings: Sequence[FlagValue],
     **scope: str | None,
 ) -> None:
-    """What differs, line by line; exit code 1 when there is something.
+    """Show differences line by line. Exits with 1 if there are any.
 
-    With -f FILE what `apply -f FILE` would change in the inventory; with `inventory` what a resync would change in the
-    store.
+    With -f FILE, what `apply -f FILE` would change in the inventory; with `inventory`, what a resync would change in
+    the store.
     """
     if (what is None) == (file is None):
-        raise click.UsageError("say either -f FILE, or inventory.")
+        raise click.UsageError("give either -f FILE, or inventory.")
     if file is None:
-        differences(runtime, worker, output, **scope)
+        print_differences(runtime, worker, output, **scope)
     else:
-        _differs_from(file, config_file, settings)
+        _print_file_differences(file, config_file, settings)
 
 
-def _differs_from(file: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    with desk(config_file, settings) as opened:
-        edits = opened.editor.change(read(_text(file), file, opened.region), who=who(), dry_run=True)
+def _print_file_differences(file: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
+    with session(config_file, settings) as opened:
+        edits = opened.editor.change(read(_text(file), file, opened.region), who=operator(), dry_run=True)
     changes = [edit for edit in edits if edit.did is not ChangeKind.UNCHANGED]
     for edit in changes:
         lines = difflib.unified_diff(_lines(edit.old), _lines(edit.new), lineterm="", n=1)
@@ -304,7 +302,7 @@ def _text(file: str) -> str:
         raise click.ClickException(f"{file} cannot be read: {error}") from error
 
 
-def _tell(edits: Sequence[Edit], dry_run: bool) -> None:
+def _print_edits(edits: Sequence[Edit], dry_run: bool) -> None:
     for edit in edits:
         if edit.did is not ChangeKind.UNCHANGED:
             done = f"ended: {edit.because}" if edit.because else edit.did.value
@@ -319,9 +317,11 @@ def _wait(opened: InventorySession, edits: Sequence[Edit], timeout: float) -> No
     until = time.monotonic() + timeout
     while left := opened.inventory.unsettled(revisions):
         if time.monotonic() > until:
-            raise click.ClickException(f"{len(left):,} changes are not in the store yet: holdfast status tells why")
+            raise click.ClickException(
+                f"{len(left):,} changes are not in the store after {timeout:g} s: see holdfast status"
+            )
         time.sleep(0.05)
-    click.echo("the store has it", err=True)
+    click.echo("the changes are in the store", err=True)
 
 
 def _show(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region, output: str) -> None:
@@ -352,19 +352,19 @@ def _file(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region) -
     for one in found:
         read_back = _read_back(kind, one, region)
         if isinstance(read_back, str):
-            click.echo(f"{kind.name} {one.name} {read_back}, and is left out", err=True)
+            click.echo(f"{kind.name} {one.name} {read_back}: skipped", err=True)
         else:
             described.append(transcript.described(kind, one.name, read_back[1]))
     return transcript.text(described)
 
 
 def _read_back(kind: Kind[Any, Any], one: StoredObject, region: Region) -> tuple[Any, Any] | str:
-    """The name in its key and the object itself, or why they cannot be shown."""
+    """Decode the name in its key and the object, or return why they cannot be shown."""
     name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
     if not belongs(kind, one.key, thing, region):
         return "belongs to another region"
     if isinstance(name, Bad) or isinstance(thing, Bad):
-        return "cannot be read by this version"
+        return "is unreadable for this version"
     return name, thing
 
 
@@ -372,13 +372,13 @@ def _documents(kind: Kind[Any, Any], found: Sequence[StoredObject]) -> Iterator[
     for one in found:
         document = _document(one.doc)
         if document is None:
-            click.echo(f"{kind.name} {one.name} cannot be read, and is left out", err=True)
+            click.echo(f"{kind.name} {one.name} is unreadable: skipped", err=True)
         else:
             yield {"name": one.name, **document}
 
 
 def _document(doc: bytes) -> dict[str, Any] | None:
-    """What stands in the inventory, also of another version; None where that is no JSON object."""
+    """Decode a document of any version; None if it is not a JSON object."""
     try:
         return msgspec.json.decode(doc, type=dict[str, Any])
     except ValueError:
@@ -389,4 +389,4 @@ def _lines(doc: bytes | None) -> list[str]:
     if doc is None:
         return []
     document = _document(doc)
-    return ["(it cannot be read)"] if document is None else json.dumps(document, indent=2).splitlines()
+    return ["(unreadable)"] if document is None else json.dumps(document, indent=2).splitlines()

@@ -1,4 +1,4 @@
-"""`holdfast resync` and `diff inventory`: compare the inventory with the store now, on the server that leads."""
+"""`holdfast resync` and `diff inventory`: compare the inventory with the store now, on the leader."""
 
 from __future__ import annotations
 
@@ -12,65 +12,66 @@ from typing import Any
 import click
 
 from holdfast.cli.common.control_socket import leading, runtime_flag, tell
+from holdfast.cli.common.format import output_flag
 
-_LOOK_S = 0.2
-_KEPT = 60
+_POLL_S = 0.2
+_SHOWN = 60
 """Lines of one object's difference that are shown."""
 
 
-def compared(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
-    """Asks for a comparison and waits for its end, with its progress on a terminal."""
-    told: dict[str, Any] = tell(runtime, worker, "resync", **args)
-    while not told["done"]:
-        time.sleep(_LOOK_S)
-        told = tell(runtime, worker, "resync", progress=True)
+def compare(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
+    """Start a comparison and wait for its result; shows the progress on a terminal."""
+    result: dict[str, Any] = tell(runtime, worker, "resync", **args)
+    while not result["done"]:
+        time.sleep(_POLL_S)
+        result = tell(runtime, worker, "resync", progress=True)
         if sys.stderr.isatty():
-            click.echo(f"\r{told['looked']:,} compared", nl=told["done"], err=True)
-    if told["error"]:
-        raise click.ClickException(told["error"])
-    return told
+            click.echo(f"\r{result['looked']:,} compared", nl=result["done"], err=True)
+    if result["error"]:
+        raise click.ClickException(result["error"])
+    return result
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what differs.")
+@click.option("--dry-run", is_flag=True, help="Show differences, and change nothing.")
 @click.option("--kind", help="Only objects of this kind, such as endpoints.")
 @click.option("--name", help="Only the object of this name; needs --kind.")
-@click.option("--worker", help="The syncer, in a lab DAEMON/syncer. Default: the one here that leads.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@click.option("--worker", help="Syncer to ask, in a lab DAEMON/syncer. Default: the leader's.")
+@output_flag
 @runtime_flag
 def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None, output: str, runtime: Path) -> None:
-    """Compare the inventory with the store now, and mend the store. Run it on the server that leads."""
-    told = compared(runtime, worker or leading(runtime, "syncer"), dry_run=dry_run, kind=kind, name=name)
+    """Compare the inventory with the store now, and fix the store. Run it on the leader's machine."""
+    result = compare(runtime, worker or leading(runtime, "syncer"), dry_run=dry_run, kind=kind, name=name)
     if output == "json":
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(result, indent=2))
         return
-    for one in told["objects"]:
+    for one in result["objects"]:
         click.echo(f"{one['op']:<8} {one['key']}")
-    _more(told)
-    held = f", {told['held']:,} held (holdfast plan syncer tells why)" if told["held"] else ""
-    click.echo(f"{told['differed']:,} differed{held}; took {told['seconds']:g} s", err=True)
+    _more(result)
+    held = f", {result['held']:,} held (see holdfast plan syncer)" if result["held"] else ""
+    click.echo(f"{result['differed']:,} differed{held}; took {result['seconds']:g} s", err=True)
 
 
-def differences(runtime: Path, worker: str | None, output: str, **scope: str | None) -> None:
-    """What is not in the store as the inventory wants it, line by line. Exit code 1 when there is something."""
-    told = compared(runtime, worker or leading(runtime, "syncer"), dry_run=True, values=True, **scope)
+def print_differences(runtime: Path, worker: str | None, output: str, **scope: str | None) -> None:
+    """Print every difference between inventory and store. Ends the command with exit code 1 if there is one."""
+    result = compare(runtime, worker or leading(runtime, "syncer"), dry_run=True, values=True, **scope)
     if output == "json":
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(result, indent=2))
     else:
-        for one in told["objects"]:
+        for one in result["objects"]:
             click.echo(f"{one['op']:<8} {one['key']}")
             for line in _lines(one) if one["op"] == "replace" else ():
                 click.echo(f"  {line}")
-        _more(told)
-        for line in _summary(told):
+        _more(result)
+        for line in _summary(result):
             click.echo(line, err=True)
-    if told["differed"]:
+    if result["differed"]:
         raise click.exceptions.Exit(1)
 
 
 def _lines(one: dict[str, Any]) -> list[str]:
     lines = list(difflib.unified_diff(_pretty(one["old"]), _pretty(one["new"]), lineterm="", n=0))
-    return [line for line in lines[2:] if not line.startswith("@@")][:_KEPT]
+    return [line for line in lines[2:] if not line.startswith("@@")][:_SHOWN]
 
 
 def _pretty(text: str) -> list[str]:
@@ -80,16 +81,17 @@ def _pretty(text: str) -> list[str]:
         return [text]
 
 
-def _more(told: dict[str, Any]) -> None:
-    if told["differed"] > len(told["objects"]):
-        click.echo(f"… and {told['differed'] - len(told['objects']):,} more")
+def _more(result: dict[str, Any]) -> None:
+    if result["differed"] > len(result["objects"]):
+        click.echo(f"… and {result['differed'] - len(result['objects']):,} more")
 
 
-def _summary(told: dict[str, Any]) -> list[str]:
-    """34,812 differ: 0 to create, 0 to replace, 34,812 to delete — and from which networks."""
-    counts = ", ".join(f"{told[op]:,} to {op}" for op in ("create", "replace", "delete"))
-    lines = [f"{told['differed']:,} differ: {counts}" if told["differed"] else "the store has what the inventory wants"]
-    for name, of in told["networks"].items():
+def _summary(result: dict[str, Any]) -> list[str]:
+    """Return the counts per operation, and the share of deletes per network."""
+    counts = ", ".join(f"{result[op]:,} to {op}" for op in ("create", "replace", "delete"))
+    lines = [f"{result['differed']:,} differ: {counts}" if result["differed"] else "inventory and store are in sync"]
+    for name, of in result["networks"].items():
         where = f"network {name}" if name else "no network"
-        lines.append(f"{where}: {of['delete']:,} of {of['of']:,} endpoints would go ({of['delete'] / of['of']:.0%})")
+        share = f"{of['delete'] / of['of']:.0%}"
+        lines.append(f"{where}: {of['delete']:,} of {of['of']:,} endpoints would be deleted ({share})")
     return lines

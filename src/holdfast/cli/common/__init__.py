@@ -1,1 +1,1 @@
-"""Shared parts of the commands: configuration flags, control socket, etcd access, formatting."""
+"""Shared parts of the commands: configuration flags, control socket, access to etcd, output format."""

@@ -1,4 +1,4 @@
-"""How commands come by the configuration: the flags that every one of them takes, and what happens when it is wrong."""
+"""Configuration of a command: the flags that every command takes, and the exit codes for a bad configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.config import ConfigRejected, FlagValue, Loaded
 from holdfast.runtime.config_file import load
 
 UNREADABLE = 1
-SENSELESS = 2
+INVALID = 2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def configuration_flags(command: F) -> F:
-    """Adds `--config FILE` and `--set SECTION.FIELD=VALUE`; they arrive as `config_file` and `settings`."""
+    """Add `--config FILE` and `--set SECTION.FIELD=VALUE`; they arrive as `config_file` and `settings`."""
     chosen = click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
     setting = click.option(
         "--set",
@@ -26,7 +26,7 @@ def configuration_flags(command: F) -> F:
         metavar="SECTION.FIELD=VALUE",
         multiple=True,
         callback=_flags,
-        help="Set one field, above environment and file. Can be given several times.",
+        help="Set one field; overrides environment and file. Can be repeated.",
     )
     return chosen(setting(command))
 
@@ -43,9 +43,9 @@ def _flag(text: str) -> FlagValue:
 
 
 def effective(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
-    """The configuration for this command. When it is wrong, says everything that is, and ends the command."""
+    """Load the configuration. If it is bad, print every error and end the command."""
     loaded = load(config_file, os.environ, settings)
     if isinstance(loaded, ConfigRejected):
         click.echo(str(loaded), err=True)
-        raise click.exceptions.Exit(UNREADABLE if loaded.unreadable else SENSELESS)
+        raise click.exceptions.Exit(UNREADABLE if loaded.unreadable else INVALID)
     return loaded

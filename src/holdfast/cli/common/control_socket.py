@@ -1,4 +1,4 @@
-"""Talking to the daemons of this machine: where their sockets are, one question, one answer."""
+"""Requests to the daemons of this machine through their control sockets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def runtime_flag(command: F) -> F:
-    """Adds `--runtime DIR`; it arrives as `runtime`, a folder."""
+    """Add `--runtime DIR`; it arrives as `runtime`, a folder."""
     return click.option(
         "--runtime",
         metavar="DIR",
         callback=_runtime,
-        help="The daemon's runtime folder. Default: paths.runtime of the configuration, else .holdfast/run here.",
+        help="Runtime folder of the daemon. Default: paths.runtime, else .holdfast/run in the working folder.",
     )(command)
 
 
@@ -34,14 +34,14 @@ def _runtime(_context: click.Context, _parameter: click.Parameter, given: str | 
         return Path(given)
     configured = Path(effective(None).config.paths.runtime)
     lab = LAB_FOLDER / "run"
-    # A lab in the working folder is used only if it is ours: somebody else's could answer anything.
+    # A lab in the working folder is used only if this user owns it: another user's could answer anything.
     if not roles(configured) and roles(lab) and lab.stat().st_uid == os.getuid():
         return lab
     return configured
 
 
 def roles(runtime: Path) -> list[str]:
-    """The daemons that have a control socket in this folder, or, as in a lab, in a folder of their own below it."""
+    """Return the daemons with a control socket in this folder or, as in a lab, in a folder of their own below it."""
     try:
         found = [
             path.relative_to(runtime).with_suffix("") for path in (*runtime.glob("*.sock"), *runtime.glob("*/*.sock"))
@@ -52,82 +52,86 @@ def roles(runtime: Path) -> list[str]:
 
 
 def label(role: str) -> str:
-    """What people call a daemon: `server`, or in a lab `ctl-1` for the server that is called so."""
+    """Return the display name of a daemon: `server`, or in a lab the server's name, such as `ctl-1`."""
     return role.rpartition("/")[0] or role
 
 
 def answer(runtime: Path, role: str, request: Request) -> Any:
-    """The daemon's answer; an error ends the command with its sentence."""
-    said = asyncio.run(ask(runtime / f"{role}.sock", request))
-    if said.error:
-        raise click.ClickException(said.error)
-    return said.result
+    """Return the daemon's answer; an error ends the command with its message."""
+    reply = asyncio.run(ask(runtime / f"{role}.sock", request))
+    if reply.error:
+        raise click.ClickException(reply.error)
+    return reply.result
 
 
 def workers(runtime: Path) -> dict[str, str]:
-    """The workers of all daemons here that have work to do, and whose they are."""
+    """Return the workers of all daemons here that have not completed, each with its daemon."""
     found: dict[str, str] = {}
     for role in roles(runtime):
         running = [one for one in answer(runtime, role, Request("status"))["workers"] if one["phase"] != "completed"]
         prefix = f"{label(role)}/" if "/" in role else ""
         found |= {f"{prefix}{one['name']}": role for one in running}
     if not found:
-        raise nobody(runtime)
+        raise no_daemon(runtime)
     return found
 
 
-SPEAKS_FOR = {"server": "elector", "balancer": "vips", "agent": "peers"}
-"""Whoever is meant when a person names the daemon instead of a worker."""
+def workers_named(runtime: Path, name: str) -> list[str]:
+    """Return the workers of that name, one for each daemon that has one: in a lab there may be several."""
+    return [one for one in workers(runtime) if one.rpartition("/")[2] == name]
 
 
-def found(name: str, known: Collection[str]) -> str:
-    """The worker that a person means. In a lab there may be several of a name, so one has to be told."""
+MAIN_WORKER = {"server": "elector", "balancer": "vips", "agent": "peers"}
+"""The worker that is meant when an operator names the daemon instead of a worker."""
+
+
+def resolve(name: str, known: Collection[str]) -> str:
+    """Return the worker that an operator means. In a lab a name may be ambiguous."""
     daemon, slash, worker = name.rpartition("/")
-    meant = f"{daemon}{slash}{SPEAKS_FOR.get(worker, worker)}"
+    meant = f"{daemon}{slash}{MAIN_WORKER.get(worker, worker)}"
     several = [one for one in known if one.endswith(f"/{meant}")]
     if meant in known:
         return meant
     if len(several) == 1:
         return several[0]
     if several:
-        raise click.ClickException(f"there is more than one {name} here; say which: {', '.join(several)}")
-    raise click.ClickException(f"there is no worker {meant!r} here; there are: {', '.join(known)}")
+        raise click.ClickException(f"{name} is ambiguous here: name one of {', '.join(several)}")
+    raise click.ClickException(f"no worker {meant!r} here: name one of {', '.join(known)}")
 
 
 def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
-    """Passes a command on to one worker; in a lab it is called DAEMON/WORKER."""
+    """Send a command to one worker, and return its answer; in a lab a worker is called DAEMON/WORKER."""
     known = workers(runtime)
-    worker = found(worker, known)
+    worker = resolve(worker, known)
     role = known[worker]
     return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
 
 
 def leading(runtime: Path, worker: str) -> str:
-    """The worker that is meant, where the servers of one machine have one of that name each: the one that leads."""
-    known = [one for one in workers(runtime) if one.rpartition("/")[2] == worker]
+    """Return the worker of that name that leads, where several servers run on this machine."""
+    known = workers_named(runtime, worker)
     if len(known) < 2:
         return worker
-    return next((one for one in known if _works(runtime, one)), known[0])
+    return next((one for one in known if _leads(runtime, one)), known[0])
 
 
-def _works(runtime: Path, worker: str) -> bool:
-    """Whether it does its work here: one that follows declines to tell what it holds."""
+def _leads(runtime: Path, worker: str) -> bool:
     try:
-        tell(runtime, worker, "held")
+        tell(runtime, worker, "held")  # a follower declines this
     except click.ClickException:
         return False
     return True
 
 
 LEADER_ONLY = ("syncer", "agent-status", "endpoint-status")
-"""Workers of which only the leader's does anything."""
+"""Workers that act on the leader only."""
 
 
 class CannotTell(click.ClickException):
-    """The question cannot be answered."""
+    """The state is unknown: no daemon answers."""
 
     exit_code = CANNOT_TELL
 
 
-def nobody(runtime: Path) -> CannotTell:
-    return CannotTell(f"no Holdfast daemon runs in {runtime}: start one with holdfast up, or name --runtime DIR")
+def no_daemon(runtime: Path) -> CannotTell:
+    return CannotTell(f"no Holdfast daemon is running in {runtime}: start one with holdfast up, or set --runtime DIR")

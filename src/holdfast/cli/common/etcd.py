@@ -1,4 +1,4 @@
-"""Commands that open etcd themselves, with etcdctl's flags: at 3 a.m. the API may be what is broken."""
+"""Access to etcd for commands that read it directly, with etcdctl's flags: they work while no daemon does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from holdfast.cli.common.config_flags import effective
 from holdfast.cli.common.control_socket import LAB_FOLDER
 from holdfast.config import FlagValue, Layer
-from holdfast.lab.fleet import fleet
+from holdfast.lab.fleet import layout
 from holdfast.model.base.region import Region
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection
@@ -29,23 +29,23 @@ _FLAGS = {"endpoints": "endpoints", "cacert": "ca_file", "cert": "cert_file", "k
 
 
 def store_flags(command: F) -> F:
-    """Adds etcdctl's flags; they arrive as `reach`, a `EtcdOptions`."""
-    for name, words in (
-        ("--region", "The region, where several share an etcd."),
+    """Add etcdctl's flags; they arrive as keyword arguments for `EtcdOptions`."""
+    for name, text in (
+        ("--region", "Region, where several share an etcd."),
         ("--password-file", "File with the password of --user."),
-        ("--user", "Our name in etcd."),
+        ("--user", "User name in etcd."),
         ("--key", "Key of the client certificate."),
         ("--cert", "Client certificate."),
-        ("--cacert", "CA that signed the members' certificates."),
-        ("--endpoints", "Members of etcd, separated by commas."),
+        ("--cacert", "CA certificate of the etcd members."),
+        ("--endpoints", "URLs of etcd members, separated by commas."),
         ("--config", "Configuration file."),
     ):
-        command = click.option(name, help=words)(command)
+        command = click.option(name, help=text)(command)
     return command
 
 
 class EtcdOptions:
-    """Which etcd a command was pointed at: flags above the configuration."""
+    """The etcd that a command reads: flags override the configuration."""
 
     def __init__(self, given: dict[str, str | None]) -> None:
         named = {**_FLAGS, "password_file": "password_file", "region": "region"}
@@ -55,13 +55,13 @@ class EtcdOptions:
             if (value := given.get(flag)) is not None
         ]
         loaded = effective(given.get("config"), flags)
-        lab = fleet.endpoint(LAB_FOLDER / "state")
+        lab = layout.endpoint(LAB_FOLDER / "state")
         if lab is not None and loaded.origins["store.endpoints"].layer is Layer.DEFAULT:
-            click.echo(f"nothing names a store, so this is about the lab in {LAB_FOLDER}", err=True)
+            click.echo(f"no store is configured: using the lab in {LAB_FOLDER}", err=True)
             loaded = effective(given.get("config"), [*flags, FlagValue("the lab", "store.endpoints", lab)])
         self.config = loaded.config
         self.is_named = loaded.origins["store.endpoints"].layer is not Layer.DEFAULT
-        """Whether anything says which store this is about."""
+        """False if neither a flag nor the configuration names a store."""
         self.region = Region(self.config.store.region or "")
 
     def connection(self) -> Connection:
@@ -70,27 +70,27 @@ class EtcdOptions:
         except SecretRefused as refused:
             raise click.ClickException(str(refused)) from refused
 
-    def ask(self, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
-        """Runs a question against the store; a store that is away or refuses is one sentence and exit code 1."""
+    def query(self, query: Callable[[EtcdStore], Awaitable[R]]) -> R:
+        """Run a query against the store; an unreachable store ends the command with one sentence and exit code 1."""
         try:
-            return asyncio.run(asked(self.connection(), question))
+            return asyncio.run(query_store(self.connection(), query))
         except (StoreAway, StoreError) as error:
             raise click.ClickException(str(error)) from error
 
+    @property
+    def state_folder(self) -> Path:
+        return Path(self.config.paths.state)
 
-async def asked(reach: Connection, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
-    """The answer to a question, from a store that is opened for it. Raises what the question raises."""
-    store = EtcdStore(reach)
+
+async def query_store(connection: Connection, query: Callable[[EtcdStore], Awaitable[R]]) -> R:
+    """Connect to a store, run a query and disconnect. Raises what the query raises."""
+    store = EtcdStore(connection)
     try:
-        return await question(store)
+        return await query(store)
     finally:
         await store.close()
 
 
-def who() -> str:
-    """The operator, for the record: also behind sudo."""
+def operator() -> str:
+    """Return the name of the operator, also behind sudo."""
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
-
-
-def state_folder(reach: EtcdOptions) -> Path:
-    return Path(reach.config.paths.state)

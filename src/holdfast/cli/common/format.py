@@ -1,10 +1,19 @@
-"""Numbers and times as people read them, the same everywhere."""
+"""Parts of the output that are the same in every command: times, counts, labelled rows, gates, the `-o` option."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import click
+
+output_flag = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Output format."
+)
+
 
 def short(seconds: float) -> str:
-    """0.4 s, 3m34s, 2h05m, 2d13h."""
+    """Format a duration as 0.4 s, 3m34s, 2h05m or 2d13h."""
     if seconds < 59.95:  # above, it would read 60.0 s
         return f"{seconds:.1f} s"
     whole = int(seconds + 0.05)
@@ -16,11 +25,27 @@ def short(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """00:03:34."""
+    """Format a duration as 00:03:34."""
     whole = int(seconds)
     return f"{whole // 3_600:02d}:{whole % 3_600 // 60:02d}:{whole % 60:02d}"
 
 
 def count(number: int | None) -> str:
-    """34,812, or – where there is nothing to count."""
+    """Format a count as 34,812; – if there is nothing to count."""
     return "–" if number is None else f"{number:,}"
+
+
+def row(label: str, text: str) -> str:
+    """Return one line of `explain`: a label and what it says."""
+    return f"{label:<12}{text}"
+
+
+def release_rows(changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a `To release:` row for each command or event that opens the gates of outstanding changes."""
+    opens = dict.fromkeys(one["opens"] for one in changes if one["opens"])
+    yield from (row("", f"To release: {each}") for each in opens)
+
+
+def release_lines(changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the same as lines of a table."""
+    yield from (line.strip() for line in release_rows(changes))

@@ -1,1 +1,1 @@
-"""Commands that run a daemon."""
+"""Commands that run a daemon, and show what only that daemon knows."""

@@ -1,4 +1,4 @@
-"""`holdfast agent`: runs the agent of this host, or asks the one that runs about its peers and what waits."""
+"""`holdfast agent`: run the agent of this host, or show the peers and pending deletes of a running one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.common.config_flags import configuration_flags
 from holdfast.cli.common.control_socket import label, roles, runtime_flag, tell
-from holdfast.cli.common.format import count, short
+from holdfast.cli.common.format import count, output_flag, release_lines, short
 from holdfast.config import FlagValue
 
 ROLE = "agent"
@@ -19,40 +19,36 @@ WORKER = "peers"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-output = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output."
-)
-
 
 def host_flag(command: F) -> F:
-    """Adds `--host`, for machines on which several agents run, such as a lab."""
-    return click.option("--host", help="Whose agent is asked, where several run.")(command)
+    """Add `--host`, for machines on which several agents run, such as a lab."""
+    return click.option("--host", help="Ask the agent of this host, where several run.")(command)
 
 
 def worker_of(runtime: Path, host: str | None) -> str:
-    """The worker that answers for that host's agent."""
+    """Return the main worker of that host's agent."""
     if host is None:
         return WORKER
     here = sorted(label(role) for role in roles(runtime) if role.rpartition("/")[2] == ROLE)
     if here == [ROLE]:
         return WORKER
     if host not in here:
-        raise click.ClickException(f"no agent of {host} runs here; there are: {', '.join(here) or 'none'}")
+        raise click.ClickException(f"no agent of {host} is running here; running: {', '.join(here) or 'none'}")
     return f"{host}/{WORKER}"
 
 
 @click.group(invoke_without_command=True)
-@click.option("--dry-run", is_flag=True, help="Only print what would be changed now; nothing is.")
+@click.option("--dry-run", is_flag=True, help="Print what the agent would change now, and change nothing.")
 @configuration_flags
 @click.pass_context
 def agent(context: click.Context, dry_run: bool, config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Run the agent of this host, or with a command: look at the one that runs."""
+    """Run the agent of this host, or with a command inspect the running one."""
     if context.invoked_subcommand is not None:
         return
     if dry_run:
-        from holdfast.cli.daemons.agent_dry_run import print_rehearsal
+        from holdfast.cli.daemons.agent_dry_run import print_plan
 
-        print_rehearsal(config_file, settings)
+        print_plan(config_file, settings)
         return
     from holdfast.agent.worker import WORKERS
     from holdfast.cli.daemons.run import run_role
@@ -62,10 +58,10 @@ def agent(context: click.Context, dry_run: bool, config_file: str | None, settin
 
 @agent.command()
 @host_flag
-@output
+@output_flag
 @runtime_flag
 def peers(host: str | None, output: str, runtime: Path) -> None:
-    """The other hosts, how they are reached, and how much is programmed for them."""
+    """Show the other hosts, how this host reaches them, and what is programmed for them."""
     found = tell(runtime, worker_of(runtime, host), "peers")
     if output == "json":
         click.echo(json.dumps(found, indent=2))
@@ -76,22 +72,22 @@ def peers(host: str | None, output: str, runtime: Path) -> None:
 
 @agent.command()
 @host_flag
-@output
+@output_flag
 @runtime_flag
 def pending(host: str | None, output: str, runtime: Path) -> None:
-    """Deletions that are not over: what holds them, and which handler has not acknowledged."""
+    """Show pending deletes: what holds each one, and which handler has not acknowledged it."""
     found = tell(runtime, worker_of(runtime, host), "pending")
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     elif not found:
-        click.echo("nothing waits to be deleted", err=True)
+        click.echo("no pending deletes", err=True)
     else:
         for line in pending_lines(found):
             click.echo(line)
 
 
 def peer_lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    """The page of `agent peers`. Pure."""
+    """Render `agent peers`. Pure."""
     wide = max([6, *(len(", ".join(one["reached"])) for one in found)])
     yield f"{'HOST':<20} {'REACHED':<{wide}} {'ROUTES':>8} {'OBJECTS':>8}   STATE"
     for one in found:
@@ -102,24 +98,24 @@ def peer_lines(found: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _state(one: dict[str, Any]) -> str:
-    words = [f"{one[state]:,} {state}" for state in ("failed", "held", "missing") if one[state]]
+    states = [f"{one[state]:,} {state}" for state in ("failed", "held", "missing") if one[state]]
     if one.get("arriving"):
-        words.append(f"{one['arriving']:,} on the way here by migration")
+        states.append(f"{one['arriving']:,} in live migration to this host")
     if not one["wanted"]:
-        words.insert(0, "not wanted any more")
-    return ", ".join(words) or "as wanted"
+        states.insert(0, "no longer wanted")
+    return ", ".join(states) or "in sync"
 
 
 def pending_lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    """The page of `agent pending`. Pure."""
+    """Render `agent pending`. Pure."""
     for one in found:
-        whose = f"of {one['host']}" if one["host"] else "of nobody known"
-        waits = one["waiting"]
-        lasting = short(waits["since_s"]) if waits else "–"
-        arrives = f"; its workload {one['arrival']}" if one.get("arrival") else ""
-        yield f"{one['key']:<40} {whose:<24} {lasting:>7}  {waits['why'] if waits else 'about to be applied'}{arrives}"
+        owner = f"of {one['host']}" if one["host"] else "owner unknown"
+        outstanding = one["waiting"]
+        lasting = short(outstanding["since_s"]) if outstanding else "–"
+        why = outstanding["why"] if outstanding else "about to be applied"
+        migration = f"; its workload {one['arrival']}" if one.get("arrival") else ""
+        yield f"{one['key']:<40} {owner:<24} {lasting:>7}  {why}{migration}"
         for status in one["handlers"]:
             if not status["acknowledged"]:
-                yield f"{'':<40} {status['handler']} has not let go of it: {status['error'] or 'it was not asked yet'}"
-    for opens in dict.fromkeys(one["waiting"]["opens"] for one in found if one["waiting"] and one["waiting"]["opens"]):
-        yield f"opens by: {opens}"
+                yield f"{'':<40} {status['handler']} has not deleted it: {status['error'] or 'not asked yet'}"
+    yield from release_lines(one["waiting"] for one in found if one["waiting"])

@@ -1,4 +1,4 @@
-"""`holdfast agent --dry-run`: what the agent of this host would change now. Nothing is changed, an agent may run."""
+"""`holdfast agent --dry-run`: print what the agent of this host would change now. It may run next to an agent."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError
 
 
-def print_rehearsal(config_file: str | None, settings: Sequence[FlagValue]) -> None:
+def print_plan(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     config = effective(config_file, settings).config
-    logging.setup(msgspec.structs.replace(config.log, level="error"), role="agent", worker="rehearsal")
+    logging.setup(msgspec.structs.replace(config.log, level="error"), role="agent", worker="dry-run")
     try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as folder:
-            found = asyncio.run(_rehearsed(config, Path(folder)))
+        with tempfile.TemporaryDirectory(prefix="holdfast-dry-run-") as folder:
+            found = asyncio.run(_plan(config, Path(folder)))
     except (Away, StoreError, JournalUnreadable, IntentsUnreadable) as error:
         raise click.ClickException(str(error)) from error
     if found is None:
-        raise click.ClickException("the store has not said what is wanted: holdfast doctor tells how it is")
+        raise click.ClickException("the store has not delivered a complete list: check it with holdfast doctor")
     for line in lines(found):
         click.echo(line)
     if not found.changes and not found.held:
-        click.echo("nothing would be changed", err=True)
+        click.echo("no changes", err=True)
 
 
-async def _rehearsed(config: Config, folder: Path) -> DryRunPlan | None:
+async def _plan(config: Config, folder: Path) -> DryRunPlan | None:
     store = open_store(config.store)
     try:
         real = open_dataplane(config.agent, TunnelMacs().of, Path(config.paths.runtime), exclusive=False)
@@ -51,14 +51,14 @@ async def _rehearsed(config: Config, folder: Path) -> DryRunPlan | None:
 
 
 def lines(found: DryRunPlan) -> Iterator[str]:
-    """Pure."""
+    """Render the plan. Pure."""
     for change in found.changes:
-        yield f"{change.op.name.lower():<8} {change.key!s:<40} {_whose(change)}"
+        yield f"{change.op.name.lower():<8} {change.key!s:<40} {_owner(change)}"
     for one in found.held:
-        yield f"held     {one.op} {one.key}: {one.reason} (opens by: {one.opens})"
+        yield f"held     {one.op} {one.key}: {one.reason}. To release: {one.opens}"
 
 
-def _whose(change: ClaimChange) -> str:
+def _owner(change: ClaimChange) -> str:
     claim: Claim = change.owner.value
     endpoint = f", endpoint {claim.owner.endpoint}" if claim.owner.endpoint else ""
-    return f"of {claim.owner.host}{endpoint}" if claim.owner else "of nobody known"
+    return f"of {claim.owner.host}{endpoint}" if claim.owner else "owner unknown"

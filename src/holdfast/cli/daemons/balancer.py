@@ -1,4 +1,4 @@
-"""`holdfast balancer`: runs the load balancer, checks its configuration, shows what it serves and would change."""
+"""`holdfast balancer`: run the load balancer, check its configuration, or show the frontends of a running one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from holdfast.cli.common.config_flags import configuration_flags, effective
-from holdfast.cli.common.control_socket import answer, label, nobody, roles, runtime_flag, tell
-from holdfast.cli.common.format import short
+from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag, tell
+from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
 from holdfast.runtime.control import Request
 
@@ -19,27 +19,21 @@ ROLE = "balancer"
 WORKER = "vips"
 _SHOWN = 20
 
-output = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output."
-)
-
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--check", "checked", metavar="FILE", help="Only check FILE: exit with 0, 1 (unreadable) or 2 (senseless)."
-)
+@click.option("--check", "checked", metavar="FILE", help="Check FILE and exit: 0 valid, 1 unreadable, 2 invalid.")
 @configuration_flags
 @click.pass_context
 def balancer(
     context: click.Context, checked: str | None, config_file: str | None, settings: Sequence[FlagValue]
 ) -> None:
-    """Run the load balancer, or with a command: look at the one that runs."""
+    """Run the load balancer, or with a command inspect the running one."""
     if context.invoked_subcommand is not None:
         return
     if checked is not None:
         loaded = effective(checked, settings).config.balancer
         served = f"{len(loaded.frontends)} frontends, {len(loaded.backends)} backends"
-        click.echo(f"{checked} is good: {served}.", err=True)
+        click.echo(f"{checked} is valid: {served}.", err=True)
         return
     from holdfast.balancer.dataplane.open import refusal
     from holdfast.balancer.worker import WORKERS
@@ -51,95 +45,98 @@ def balancer(
 
 
 @balancer.command()
-@output
+@output_flag
 @runtime_flag
 def status(output: str, runtime: Path) -> None:
-    """What is served, by whom, and how the backends are."""
+    """Show frontends, their pools, and the state of the backends."""
     shown = tell(runtime, WORKER, "balancer")
     click.echo(json.dumps(shown, indent=2) if output == "json" else render(shown), nl=output == "json")
 
 
 @balancer.command()
-@output
+@output_flag
 @runtime_flag
 def plan(output: str, runtime: Path) -> None:
-    """What is not as wanted now, what stands in its way, and how much it would move."""
+    """Show what differs from the desired state, what holds it, and how many flows it would move."""
     found = tell(runtime, WORKER, "moves")
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     elif not found["objects"]:
-        click.echo("everything is as wanted", err=True)
+        click.echo("everything is in sync", err=True)
     else:
         for line in _planned(found):
             click.echo(line)
 
 
 @balancer.command()
-@output
+@output_flag
 @runtime_flag
 def traffic(output: str, runtime: Path) -> None:
-    """What passes to each backend: flows now, packets and bytes since it was programmed."""
+    """Show the traffic of each backend: current flows, packets and bytes since it was programmed."""
     rows = tell(runtime, WORKER, "traffic")
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
     elif not rows:
-        click.echo("nothing is counted: the dataplane holds no entry, or carries no traffic", err=True)
+        click.echo("no traffic: the dataplane has no entries, or does not count", err=True)
     else:
-        click.echo(f"{'FRONTEND':<20} {'BACKEND':<20} {'FLOWS':>9} {'UNANSWERED':>11} {'PACKETS':>14} {'BYTES':>18}")
+        click.echo(f"{'FRONTEND':<14} {'BACKEND':<14} {'FLOWS':>8} {'UNANSWERED':>10} {'PACKETS':>13} {'BYTES':>16}")
         for one in rows:
-            counts = f"{one['flows']:>9,} {one['unanswered']:>11,} {one['packets']:>14,} {one['bytes']:>18,}"
-            click.echo(f"{one['frontend']:<20} {one['backend']:<20} {counts}")
+            counts = f"{one['flows']:>8,} {one['unanswered']:>10,} {one['packets']:>13,} {one['bytes']:>16,}"
+            click.echo(f"{one['frontend']:<14} {one['backend']:<14} {counts}")
 
 
 @balancer.command()
 @runtime_flag
 def sync(runtime: Path) -> None:
-    """Compare everything with the dataplane again, now."""
+    """Compare everything with the dataplane now."""
     click.echo(tell(runtime, WORKER, "sync"), err=True)
 
 
 @balancer.command()
 @runtime_flag
 def reload(runtime: Path) -> None:
-    """Check the configuration and run with it; on any error the running one stays."""
+    """Reload the configuration; an invalid one is refused and the running one stays."""
     names = [role for role in roles(runtime) if role.rpartition("/")[2] == ROLE]
     if not names:
-        raise nobody(runtime)
+        raise no_daemon(runtime)
     for role in names:
         click.echo(f"{label(role)}: {answer(runtime, role, Request('reload'))}", err=True)
 
 
 def render(shown: dict[str, Any]) -> str:
-    """The page of `balancer status`. Pure."""
+    """Render `balancer status`. Pure."""
     digests = shown["digests"]
     lines = [f"warm-up {shown['warm_up']}   dataplane {shown['dataplane']}   table {digests['table']}"]
     if shown["prober_silent_s"] is not None:
-        lines.append(f"the prober has been silent for {short(shown['prober_silent_s'])}: health changes nothing")
+        lines.append(f"the prober has been silent for {short(shown['prober_silent_s'])}; health states are frozen")
     for frontend in shown["frontends"]:
         lines += ["", *_frontend(frontend)]
-    lines += [f"{name} is left out: {why}" for name, why in shown["missing"].items()]
+    lines += [f"{name} is not served: {why}" for name, why in shown["missing"].items()]
     return "\n".join(lines) + "\n"
 
 
 def _frontend(frontend: dict[str, Any]) -> list[str]:
-    panic = ", in panic: all its backends serve, dead or alive" if frontend["panic"] else ""
+    panic = ", panic: all its backends serve, healthy or not" if frontend["panic"] else ""
     held = f", {paused(frontend['paused'])}" if frontend.get("paused") else ""
-    unmade = "" if frontend["programmed"] else ", not programmed"
-    led = f", {announced(frontend['announce'])}" if frontend.get("announce") else ""
-    lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{held}{unmade}{led}"]
+    missing = "" if frontend["programmed"] else ", not programmed"
+    address = f", {announced(frontend['announce'])}" if frontend.get("announce") else ""
+    lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{held}{missing}{address}"]
     for index, pool in enumerate(frontend["pools"]):
-        role = "serves" if index == frontend["active_pool"] else "stands by"
-        lines += [f"  pool {index} {role:<10} {_member(member)}" for member in pool]
+        lines += [f"  pool {index} {pool_role(frontend, index):<8} {_member(member)}" for member in pool]
     return lines
 
 
+def pool_role(frontend: dict[str, Any], index: int) -> str:
+    return "active" if index == frontend["active_pool"] else "standby"
+
+
 def announced(announce: dict[str, Any]) -> str:
-    """Whether its address is on its device."""
+    """Format the state of the frontend's address on its device."""
     return f"{'announced' if announce['announced'] else 'not announced'} on {announce['device']}"
 
 
 def paused(pause: dict[str, Any]) -> str:
-    """Who paused it, why, and until when."""
+    """Format a pause: operator, reason and expiry."""
     until = f" until {pause['until']}" if pause["until"] else ""
     return f"paused{until} by {pause['who']}: “{pause['why']}”"
 
@@ -147,7 +144,7 @@ def paused(pause: dict[str, Any]) -> str:
 def _member(member: dict[str, Any]) -> str:
     programmed = "–" if member["programmed"] is None else str(member["programmed"])
     weight = programmed if programmed == str(member["wanted"]) else f"{programmed} → {member['wanted']}"
-    return f"{member['backend']:<20} {member['address']:<28} {member['state']:<9} weight {weight}"
+    return f"{member['backend']:<16} {member['address']:<22} {member['state']:<9} weight {weight}"
 
 
 def _planned(found: dict[str, Any]) -> list[str]:
@@ -161,5 +158,4 @@ def _planned(found: dict[str, Any]) -> list[str]:
         for one in found["moves"]
         if one["buckets"]
     ]
-    opens = dict.fromkeys(one["opens"] for one in found["objects"] if one["opens"])
-    return lines + [f"opens by: {each}" for each in opens]
+    return [*lines, *release_lines(found["objects"])]

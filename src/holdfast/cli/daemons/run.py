@@ -1,4 +1,4 @@
-"""Runs a role: reads the configuration, starts its supervisor, and tells in one sentence when it cannot."""
+"""Entry of every daemon: load the configuration and run the role's supervisor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_role(
     cells: Sequence[str] = (),
     ready: Callable[[RolePaths], None] = lambda _paths: None,
 ) -> None:
-    """Runs until told to stop, then ends the command with the supervisor's exit code."""
+    """Run until told to stop, then end the command with the supervisor's exit code."""
     config = effective(config_file, flags).config
 
     def reload() -> Config | str:

@@ -1,4 +1,4 @@
-"""`holdfast server`: one controller of the fleet. Any number of them, one leads."""
+"""`holdfast server`: run one server of the fleet."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ from holdfast.server.workers import WORKERS, cells
 @click.command()
 @configuration_flags
 def server(config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Run one controller of the fleet. Any number can run; one leads."""
+    """Run one server of the fleet. Any number can run; one of them leads."""
     run_role("server", WORKERS, config_file, settings, cells=cells(WORKERS))

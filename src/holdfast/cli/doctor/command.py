@@ -1,6 +1,6 @@
-"""`holdfast doctor`: looks at what Holdfast stands on, and says what is wrong and what to do, a line each.
+"""`holdfast doctor`: checks the store, the inventory and a balancer's machine, one line per finding.
 
-Exit codes: 0 all good, 1 something is wrong, 2 the store cannot be asked.
+Exit codes: 0 everything is ok, 1 something is wrong, 2 the store is unreachable.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.common.etcd import EtcdOptions, asked, state_folder, store_flags
-from holdfast.cli.doctor import balancer as doctor_balancer
-from holdfast.cli.doctor.finding import Finding, Severity
+from holdfast.cli.common.etcd import EtcdOptions, query_store, store_flags
+from holdfast.cli.doctor import Finding, Severity
+from holdfast.cli.doctor import balancer as balancer_checks
 from holdfast.config.schema.scalars import printable
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.region import Region
@@ -34,57 +34,64 @@ _ROLES = ("server", "agent", "balancer")
 @click.command()
 @store_flags
 def doctor(**given: str | None) -> None:
-    """Check what Holdfast stands on: the store, its version, its identity, unreadable keys; the inventory; a balancer's
-    machine."""
-    reach = EtcdOptions(given)
-    balancer = list(doctor_balancer.examine(reach.config.balancer, Path(reach.config.paths.runtime)))
-    local = [*balancer, *_inventory(reach)]
+    """Check what Holdfast depends on: etcd and its contents, the inventory, a balancer's machine.
+
+    Exits with 0 if everything is ok, 1 if something is wrong, 2 if the store is unreachable.
+    """
+    options = EtcdOptions(given)
+    balancer = list(balancer_checks.examine(options.config.balancer, Path(options.config.paths.runtime)))
+    local = [*balancer, *_inventory(options)]
     _show(local)
-    if balancer and reach.config.balancer.source == "file" and not reach.is_named:
-        raise click.exceptions.Exit(int(any(finding.mark is Severity.WRONG for finding in local)))  # it needs no store
+    if balancer and options.config.balancer.source == "file" and not options.is_named:
+        raise click.exceptions.Exit(_exit_code(local))  # such a balancer needs no store
     try:
-        findings = reach.ask(lambda store: examine(store, reach))
+        findings = options.query(lambda store: examine(store, options))
     except click.ClickException as error:
-        click.echo(f"{Severity.WRONG.value}  store      {error.message}")
+        _show([Finding(Severity.WRONG, "store", error.message)])
         raise click.exceptions.Exit(CANNOT_TELL) from error
     _show(findings)
-    raise click.exceptions.Exit(int(any(finding.mark is Severity.WRONG for finding in [*local, *findings])))
+    raise click.exceptions.Exit(_exit_code([*local, *findings]))
 
 
-def _inventory(reach: EtcdOptions) -> Sequence[Finding]:
-    if reach.config.inventory.database is None:
+def _exit_code(findings: Sequence[Finding]) -> int:
+    return int(any(finding.severity is Severity.WRONG for finding in findings))
+
+
+def _inventory(options: EtcdOptions) -> Sequence[Finding]:
+    if options.config.inventory.database is None:
         return ()
-    from holdfast.cli.doctor import inventory as doctor_inventory
+    from holdfast.cli.doctor import inventory as inventory_checks
 
-    return list(doctor_inventory.examine(reach.config.inventory, reach.region))
+    return list(inventory_checks.examine(options.config.inventory, options.region))
 
 
 def _show(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        click.echo(f"{finding.mark.value}  {finding.what:<10} {finding.sentence}")
+        click.echo(f"{finding.severity.value}  {finding.subject:<10} {finding.sentence}")
 
 
-async def examine(store: Store, reach: EtcdOptions) -> list[Finding]:
-    """Everything that can be said of the store from here."""
+async def examine(store: Store, options: EtcdOptions) -> list[Finding]:
+    """Check the store."""
     members = await store.status()
-    findings = [*_versions(members), *_agreement(members), *[one async for one in _silent(members, reach)]]
+    findings = [*_versions(members), *_agreement(members), *[one async for one in _silent(members, options)]]
     findings += _space(members, await store.alarms())
-    findings += _identity(await read_identity(store, reach.region), state_folder(reach))
-    return findings + await _bad_keys(store, reach.region)
+    findings += _identity(await read_identity(store, options.region), options.state_folder)
+    return findings + await _unreadable_keys(store, options.region)
 
 
 def _versions(members: Sequence[MemberStatus]) -> Iterator[Finding]:
     for member in members:
         version = parse_version(member.version)
         wrong = objection(version) if version else None
-        mark = Severity.WRONG if wrong else Severity.GOOD if version else Severity.NOTE
-        yield Finding(mark, "etcd", f"{member.endpoint}: {wrong or f'etcd {member.version}'}")
+        severity = Severity.WRONG if wrong else Severity.GOOD if version else Severity.NOTE
+        yield Finding(severity, "etcd", f"{member.endpoint}: {wrong or f'etcd {member.version}'}")
 
 
 def _agreement(members: Sequence[MemberStatus]) -> Iterator[Finding]:
-    """One cluster, with a leader, and nobody far behind."""
+    """Check that the members form one cluster with a leader, and that none is far behind."""
     if len({member.cluster_id for member in members}) > 1:
-        yield Finding(Severity.WRONG, "cluster", "the endpoints belong to different clusters: name members of one only")
+        sentence = "the endpoints belong to different clusters: configure members of one cluster only"
+        yield Finding(Severity.WRONG, "cluster", sentence)
     head = max(member.revision for member in members)
     for member in members:
         if not member.leader_id:
@@ -99,18 +106,18 @@ def _agreement(members: Sequence[MemberStatus]) -> Iterator[Finding]:
     yield Finding(Severity.GOOD, "cluster", f"endpoints that answer: {len(members)}, revision {head:,}")
 
 
-async def _silent(members: Sequence[MemberStatus], reach: EtcdOptions) -> AsyncIterator[Finding]:
-    """Endpoints that did not answer while others did; each is asked alone for its reason."""
+async def _silent(members: Sequence[MemberStatus], options: EtcdOptions) -> AsyncIterator[Finding]:
+    """Ask each endpoint that did not answer again, alone, to learn why."""
     answered = {member.endpoint for member in members}
-    for url in reach.config.store.endpoints:
+    for url in options.config.store.endpoints:
         if url.rstrip("/") in answered:
             continue
         try:
-            await asked(replace(reach.connection(), endpoints=(url,)), lambda alone: alone.status())
+            await query_store(replace(options.connection(), endpoints=(url,)), lambda alone: alone.status())
         except (StoreAway, StoreError) as error:
             yield Finding(Severity.WRONG, "cluster", error.why if isinstance(error, StoreAway) else str(error))
         else:
-            yield Finding(Severity.NOTE, "cluster", f"{url} answers only now and then: check its load and its network")
+            yield Finding(Severity.NOTE, "cluster", f"{url} answers intermittently: check its load and its network")
 
 
 def _space(members: Sequence[MemberStatus], alarms: Sequence[str]) -> Iterator[Finding]:
@@ -118,27 +125,27 @@ def _space(members: Sequence[MemberStatus], alarms: Sequence[str]) -> Iterator[F
         yield Finding(
             Severity.WRONG,
             "data",
-            "etcd says that its members' data differ (CORRUPT): remove the member that is wrong and add it anew",
+            "etcd reports that its members' data differ (CORRUPT): remove the corrupt member and add it again",
         )
     if "NOSPACE" in alarms:
         yield Finding(
             Severity.WRONG,
             "space",
-            "etcd is out of space, nothing can be written: compact and defragment it, then `etcdctl alarm disarm`",
+            "etcd is out of space and accepts no writes: compact and defragment it, then run etcdctl alarm disarm",
         )
         return
     largest = max(member.db_size for member in members)
     size = f"{largest / 2**20:,.1f} MiB on disk"
     if largest > _NEARLY_FULL * _QUOTA:
-        todo = "compact and defragment it, unless its --quota-backend-bytes is far above that"
-        yield Finding(Severity.NOTE, "space", f"{size}, near etcd's default quota of {_QUOTA // 2**30} GiB: {todo}")
+        advice = "compact and defragment it, unless its --quota-backend-bytes is far above that"
+        yield Finding(Severity.NOTE, "space", f"{size}, near etcd's default quota of {_QUOTA // 2**30} GiB: {advice}")
     else:
         yield Finding(Severity.GOOD, "space", f"{size} (etcd's default quota is {_QUOTA // 2**30} GiB)")
 
 
 def _identity(found: StoreIdentity, state: Path) -> Sequence[Finding]:
-    """What the store is to each role that remembers one on this machine."""
-    said: list[Judgement] = []
+    """Judge the store for each role that has recorded a store identity on this machine."""
+    judgements: list[Judgement] = []
     findings: list[Finding] = []
     for role in _ROLES:
         try:
@@ -146,19 +153,19 @@ def _identity(found: StoreIdentity, state: Path) -> Sequence[Finding]:
         except MemoryUnreadable as unreadable:
             findings.append(Finding(Severity.WRONG, "identity", str(unreadable)))
         else:
-            said += [judge(remembered, found)] if remembered else []
-    if not said and not findings:
-        said.append(judge(None, found))
-    return findings + [_judged(one) for one in dict.fromkeys(said)]
+            judgements += [judge(remembered, found)] if remembered else []
+    if not judgements and not findings:
+        judgements.append(judge(None, found))
+    return findings + [_verdict(one) for one in dict.fromkeys(judgements)]
 
 
-def _judged(said: Judgement) -> Finding:
-    mark = {StoreVerdict.OURS: Severity.GOOD, StoreVerdict.UNNAMED: Severity.NOTE}.get(said.verdict, Severity.WRONG)
-    opens = f"; opens by: {said.opens}" if said.opens else ""
-    return Finding(mark, "identity", said.sentence + opens)
+def _verdict(one: Judgement) -> Finding:
+    severity = {StoreVerdict.OURS: Severity.GOOD, StoreVerdict.UNNAMED: Severity.NOTE}.get(one.verdict, Severity.WRONG)
+    release = f". To release: {one.opens}" if one.opens else ""
+    return Finding(severity, "identity", one.sentence + release)
 
 
-async def _bad_keys(store: Store, region: Region) -> list[Finding]:
+async def _unreadable_keys(store: Store, region: Region) -> list[Finding]:
     bad: dict[bytes, Bad] = {}
     count = 0
     for kind in KINDS:
@@ -172,11 +179,11 @@ async def _bad_keys(store: Store, region: Region) -> list[Finding]:
                 if isinstance(value, Bad):
                     bad[entry.key] = value
     if not bad:
-        return [Finding(Severity.GOOD, "keys", f"all {count:,} keys of ours can be read")]
+        return [Finding(Severity.GOOD, "keys", f"all {count:,} keys are readable")]
     lines = [
-        Finding(Severity.WRONG, "keys", f"{printable(str(one))}: mend or delete it")
+        Finding(Severity.WRONG, "keys", f"{printable(str(one))}: fix or delete it")
         for _, one in sorted(bad.items())[:_BAD_SHOWN]
     ]
     if len(bad) > _BAD_SHOWN:
-        lines.append(Finding(Severity.WRONG, "keys", f"… and {len(bad) - _BAD_SHOWN:,} more that cannot be read"))
+        lines.append(Finding(Severity.WRONG, "keys", f"… and {len(bad) - _BAD_SHOWN:,} more unreadable keys"))
     return lines

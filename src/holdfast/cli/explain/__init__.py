@@ -1,1 +1,1 @@
-"""`holdfast explain`: one module per kind of object."""
+"""`holdfast explain`: desired and actual state of one object, and what is between them. `command` is the entry."""

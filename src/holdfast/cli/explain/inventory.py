@@ -1,4 +1,4 @@
-"""`holdfast explain` and `history` of an object of the inventory: who wanted it, does the store have it, what waits."""
+"""`holdfast explain` and `history` of an inventory object: its edits, its keys in the store, and pending changes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import tell, workers
-from holdfast.cli.common.format import short
+from holdfast.cli.common.control_socket import tell, workers_named
+from holdfast.cli.common.format import release_rows, row, short
 
 
-def about(runtime: Path, kind: str, name: str) -> dict[str, Any]:
-    """What the syncers here say; of several the one that leads knows most. Ends the command when none knows it."""
-    known = [one for one in workers(runtime) if one.rpartition("/")[2] == "syncer"]
+def query(runtime: Path, kind: str, name: str) -> dict[str, Any]:
+    """Ask the syncers here, and return the leader's answer if it runs here. Ends the command if none knows it."""
+    known = workers_named(runtime, "syncer")
     if not known:
-        raise click.ClickException("no server with an inventory runs here: ask on one that holdfast leader names")
+        raise click.ClickException("no server with an inventory is running here: run this where holdfast leader says")
     refusals: list[click.ClickException] = []
     answers: list[dict[str, Any]] = []
     for syncer in known:
@@ -29,84 +29,86 @@ def about(runtime: Path, kind: str, name: str) -> dict[str, Any]:
     return max(answers, key=lambda one: bool(one["leads"]))
 
 
-def beside(runtime: Path, kind: str, name: str) -> dict[str, Any] | None:
-    """The same beside what others have to say of it; None where no server of this machine knows it."""
+def query_if_known(runtime: Path, kind: str, name: str) -> dict[str, Any] | None:
+    """Return the same; None if no server of this machine knows the object."""
     try:
-        return about(runtime, kind, name)
+        return query(runtime, kind, name)
     except click.ClickException:
         return None
 
 
-def told(one: dict[str, Any]) -> Iterator[str]:
+def lines(one: dict[str, Any]) -> Iterator[str]:
     yield _headline(one)
     yield ""
     changes = one["changes"]
     if one["revision"] is None:
-        yield _row("WANTED", "by nobody" + (f" since revision {changes[0]['revision']}" if changes else ""))
+        yield row("WANTED", "no" + (f", since inventory revision {changes[0]['revision']}" if changes else ""))
     else:
-        yield _row("WANTED", f"by the inventory, since its revision {one['revision']}")
+        yield row("WANTED", f"yes, since inventory revision {one['revision']}")
     if changes:
-        yield _row("BECAUSE", _change(changes[0]))
+        yield row("EDIT", _change(changes[0]))
     if one.get("goes"):
-        yield _row("MIGRATES", f"{one['goes']['from']} → {one['goes']['to']}")
-    for held in one["store"]:
-        if held["revision"] is not None or held["wanted"]:
-            yield _row("STORE", _held(held))
-    for waiting in one["waits"]:
-        yield _row("WAITS", f"{waiting['op']} {waiting['key']} for {short(waiting['since_s'])}, {waiting['why']}")
-        yield from ([_row("", f"opens by: {waiting['opens']}")] if waiting["opens"] else [])
+        yield row("MIGRATION", f"{one['goes']['from']} → {one['goes']['to']}")
+    for stored in one["store"]:
+        if stored["revision"] is not None or stored["wanted"]:
+            yield row("STORE", _stored(stored))
+    for change in one["waits"]:
+        since = short(change["since_s"])
+        yield row("PENDING", f"{change['op']} {change['key']} for {since}, {change['why']}")
+        yield from release_rows([change])
     yield from _gates(one)
     for change in changes[1:]:
-        yield _row("BEFORE", _change(change))
+        yield row("HISTORY", _change(change))
     if changes and one.get("undo", True):
-        yield _row("UNDO", f"holdfast undo {one['kind']} {one['name']}")
+        yield row("UNDO", f"holdfast undo {one['kind']} {one['name']}")
 
 
 def _headline(one: dict[str, Any]) -> str:
-    what = f"{one['kind']} {one['name']}"
-    wrong = [held for held in one["store"] if not held["right"]]
+    name = f"{one['kind']} {one['name']}"
+    wrong = [stored for stored in one["store"] if not stored["right"]]
     if not wrong:
-        return f"{what} is wanted, and the store has it." if one["revision"] else f"{what} is not wanted, and gone."
+        return (
+            f"{name} is wanted and in the store." if one["revision"] else f"{name} is not wanted and not in the store."
+        )
     if one["revision"] is None:
-        return f"{what} is not wanted, and the store still has it."
-    missing = any(held["wanted"] and held["revision"] is None for held in wrong)
-    return f"{what} is wanted, and the store does not have it{'' if missing else ' like that'} yet."
+        return f"{name} is not wanted but still in the store."
+    missing = any(stored["wanted"] and stored["revision"] is None for stored in wrong)
+    return f"{name} is wanted but {'not in the store yet' if missing else 'differs in the store'}."
 
 
-def _held(held: dict[str, Any]) -> str:
-    if held["revision"] is None:
-        return f"{held['path']}: not there"
-    right = "as wanted" if held["right"] else "not as wanted" if held["wanted"] else "not wanted"
-    return f"{held['path']}: written at revision {held['revision']:,} (version {held['version']}), {right}"
+def _stored(stored: dict[str, Any]) -> str:
+    if stored["revision"] is None:
+        return f"{stored['path']}: missing"
+    state = "in sync" if stored["right"] else "differs" if stored["wanted"] else "not wanted"
+    return f"{stored['path']}: revision {stored['revision']:,} (version {stored['version']}), {state}"
 
 
 def _gates(one: dict[str, Any]) -> Iterator[str]:
     if not one["leads"]:
-        yield _row("GATES", "not known here: this server does not lead (holdfast leader tells who does)")
+        yield row("GATES", "unknown: this server does not lead (see holdfast leader)")
     elif not one["gates"]:
-        yield _row("GATES", f"leader, identity, sync and intent are open, term {one['term']}")
+        yield row("GATES", f"leader, identity, sync and intent are open, term {one['term']}")
     for gate in one["gates"]:
-        yield _row("GATES", f"{gate['gate']} is closed: {gate['reason']}")
-        yield _row("", f"opens by: {gate['opens']}")
+        yield row("GATES", f"{gate['gate']} is closed: {gate['reason']}")
+        yield row("", f"To release: {gate['opens']}")
 
 
 def _change(change: dict[str, Any]) -> str:
-    why = f": “{change['why']}”" if change["why"] else ""
-    return f"{change['did']} {change['at'][:19]}Z, revision {change['revision']}, by {change['who']}{why}"
+    return f"{change['did']} {change['at'][:19]}Z, revision {change['revision']}, by {change['who']}{_reason(change)}"
 
 
-def _row(head: str, text: str) -> str:
-    return f"{head:<10}{text}"
+def _reason(change: dict[str, Any]) -> str:
+    return f": “{change['why']}”" if change["why"] else ""
 
 
-def changes(one: dict[str, Any]) -> list[tuple[str, str]]:
-    """The changes of the inventory as lines of a history, each with its time."""
+def change_lines(one: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the edits of the object as lines of `history`, each with its time."""
     return [
-        (change["at"], f"{change['at'][5:10]} {change['at'][11:19]}.000Z  {'inventory':<12} {_line(one, change)}")
+        (change["at"], f"{change['at'][5:10]} {change['at'][11:19]}.000Z  {'inventory':<16} {_line(one, change)}")
         for change in one["changes"]
     ]
 
 
 def _line(one: dict[str, Any], change: dict[str, Any]) -> str:
-    why = f": “{change['why']}”" if change["why"] else ""
-    return f"{one['kind']} {one['name']}: {change['did']} by {change['who']}, revision {change['revision']}{why}"
+    edit = f"{change['did']} by {change['who']}, revision {change['revision']}"
+    return f"{one['kind']} {one['name']}: {edit}{_reason(change)}"

@@ -1,1 +1,1 @@
-"""`holdfast probe`: probes virtual addresses from outside, live."""
+"""`holdfast probe`: probes virtual addresses as a client would, and shows the results live."""

@@ -1,6 +1,6 @@
-"""`holdfast probe`: probes virtual addresses from outside, as clients would, and shows what comes back.
+"""`holdfast probe`: probes virtual addresses as a client would, and shows latencies and errors.
 
-Exit codes: 0 every probe passed, 1 a probe failed, 2 there is nothing to probe.
+Exit codes: 0 every probe passed, 1 a probe failed, 2 nothing to probe.
 """
 
 from __future__ import annotations
@@ -37,27 +37,35 @@ class NothingToProbe(click.ClickException):
 
 @click.command()
 @click.option("--config", "config_file", metavar="FILE", help="Probe the frontends of this configuration.")
-@click.option("--url", "urls", multiple=True, help="Probe this: http://, https://, tcp:// or icmp://. May be repeated.")
+@click.option(
+    "--url", "urls", multiple=True, help="Probe this http://, https://, tcp:// or icmp:// URL. Can be repeated."
+)
 @click.option(
     "--type",
     "kind",
     type=click.Choice(list(registry())),
     default="tcp",
     show_default=True,
-    help="How frontends are probed.",
+    help="Type of probe for frontends.",
 )
-@click.option("--path", default="/", show_default=True, help="What is asked of frontends (http, https).")
-@click.option("--host", default="", help="The Host header, and the TLS name.")
+@click.option("--path", default="/", show_default=True, help="Path to request from frontends (http, https).")
+@click.option("--host", default="", help="Host header and TLS server name.")
 @click.option("--insecure", is_flag=True, help="Accept any certificate.")
-@click.option("--header", default="", metavar="NAME", help="Tally by this response header: which backend answered.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.001), default=0.1, show_default=True, help="Seconds, start to start."
+    "--header", default="", metavar="NAME", help="Count answers by this response header, to see the backends."
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0.001), default=2.0, show_default=True, help="Seconds for a probe."
+    "--interval",
+    type=click.FloatRange(min=0.001),
+    default=0.1,
+    show_default=True,
+    help="Seconds from the start of one probe to the next.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many probes of each.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per probe, and a summary of each at the end.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.001), default=2.0, show_default=True, help="Timeout of a probe in seconds."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many probes per target.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per probe, and a summary per target.")
 def probe(
     config_file: str | None,
     urls: Sequence[str],
@@ -71,8 +79,11 @@ def probe(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Probe virtual addresses from outside, with a fresh connection each time. Space pauses, q ends."""
-    like = HealthCheck(
+    """Probe virtual addresses as a client would, with a new connection for each probe. Space pauses, q quits.
+
+    Exits with 0 if every probe passed, 1 if one failed, 2 if there is nothing to probe.
+    """
+    settings = HealthCheck(
         type=kind,
         path=path,
         host=host or None,
@@ -80,60 +91,59 @@ def probe(
         interval=seconds(interval),
         timeout=seconds(timeout),
     )
-    targets = _of_urls(urls, like, header) if urls else _of_configuration(config_file, like, header)
-    watch = ProbeRun(targets, count, _streamed if as_json else None)
+    targets = _url_targets(urls, settings, header) if urls else _frontend_targets(config_file, settings, header)
+    run = ProbeRun(targets, count, _print_json if as_json else None)
     with Screen(live=not as_json and sys.stdout.isatty()) as screen:
-        watch.run(screen)
-    _sum_up(watch.seen.values(), as_json=as_json)
-    if any(seen.failed for seen in watch.seen.values()):
+        run.run(screen)
+    _print_summary(run.seen.values(), as_json=as_json)
+    if any(seen.failed for seen in run.seen.values()):
         raise click.exceptions.Exit(FAILED)
 
 
-def _of_urls(urls: Sequence[str], like: HealthCheck, header: str) -> list[TargetSpec]:
+def _url_targets(urls: Sequence[str], settings: HealthCheck, header: str) -> list[TargetSpec]:
     targets: list[TargetSpec] = []
     for text in urls:
         try:
-            url = Url.parse(text, like)
+            url = Url.parse(text, settings)
             addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(url.host, None))
         except NotAUrl as sentence:
             raise NothingToProbe(str(sentence)) from sentence
         except OSError as error:
-            raise NothingToProbe(f"{text!r}: the name has no address ({error.strerror})") from error
+            raise NothingToProbe(f"{text!r}: cannot resolve the name ({error.strerror})") from error
         targets += [url.at(address, only=len(addresses) == 1, backend_header=header) for address in addresses]
     return targets
 
 
-def _of_configuration(config_file: str | None, like: HealthCheck, header: str) -> list[TargetSpec]:
-    targets, left_out = of_frontends(effective(config_file).config.balancer.frontends, like, header)
+def _frontend_targets(config_file: str | None, settings: HealthCheck, header: str) -> list[TargetSpec]:
+    targets, left_out = of_frontends(effective(config_file).config.balancer.frontends, settings, header)
     for sentence in left_out:
         click.echo(sentence, err=True)
     if not targets:
-        raise NothingToProbe("there is no frontend to probe: name a --config FILE that has one, or a --url")
+        raise NothingToProbe("no frontend to probe: set a --config FILE that has one, or a --url")
     return targets
 
 
 class ProbeRun:
-    """Probes until it has enough, or is told to stop."""
+    """Probes all targets until each has had its probes or the operator quits."""
 
     def __init__(
-        self, targets: Sequence[TargetSpec], count: int | None, tell: Callable[[ProbeResult], None] | None
+        self, targets: Sequence[TargetSpec], count: int | None, on_result: Callable[[ProbeResult], None] | None
     ) -> None:
         self._left = list(targets)
         self._count = count
-        self._tell = tell
+        self._on_result = on_result
         self._prober = Prober(_now, lambda: random.uniform(-1, 1), self._note, lambda _late: None)
         self._changed = True
         self.seen = {target.id: Observation(target.id) for target in targets}
         self.paused = False
 
     def run(self, screen: Screen) -> None:
-        """Returns when every target has had its probes, or the operator has seen enough."""
         try:
             while self._assign():
                 due = self._prober.turn()
                 ahead = max(0.0, min(_DRAW_EVERY, (due - _now()) / _NS))
                 select.select([self._prober.fileno(), *screen.keyboard], [], [], ahead)
-                self._obey(screen.key())
+                self._on_key(screen.key())
                 screen.draw(self.seen.values(), paused=self.paused)
         except KeyboardInterrupt:
             pass
@@ -141,17 +151,14 @@ class ProbeRun:
             self._prober.close()
 
     def _assign(self) -> bool:
-        """Whoever has had all its probes, or everybody during a pause, is left alone; the others keep their cadence.
-
-        Whether anybody has probes to come.
-        """
+        """Assign the targets that have probes left, or none during a pause. Returns False when all are done."""
         if self._changed:
             self._changed = False
             self._left = [one for one in self._left if self._count is None or self.seen[one.id].probes < self._count]
             self._prober.assign(() if self.paused else self._left, {})
         return bool(self._left)
 
-    def _obey(self, key: str) -> None:
+    def _on_key(self, key: str) -> None:
         if key == "q":
             raise KeyboardInterrupt
         if key == " ":
@@ -164,16 +171,16 @@ class ProbeRun:
             return
         seen.note(result)
         self._changed |= seen.probes == self._count
-        if self._tell is not None:
-            self._tell(result)
+        if self._on_result is not None:
+            self._on_result(result)
 
 
 def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def _streamed(result: ProbeResult) -> None:
-    said = {
+def _print_json(result: ProbeResult) -> None:
+    document = {
         "target": result.target,
         "time": round(time.time(), 3),
         "passed": result.passed,
@@ -183,10 +190,10 @@ def _streamed(result: ProbeResult) -> None:
         "detail": result.detail,
         "answered_by": result.answered_by,
     }
-    click.echo(json.dumps(said))
+    click.echo(json.dumps(document))
 
 
-def _sum_up(seen: Iterable[Observation], *, as_json: bool) -> None:
+def _print_summary(seen: Iterable[Observation], *, as_json: bool) -> None:
     if as_json:
         for one in seen:
             click.echo(json.dumps({"summary": one.summary()}))

@@ -1,4 +1,4 @@
-"""What `holdfast probe` shows: one line per address, drawn again while probes come in, and single keys as commands."""
+"""Terminal screen of `holdfast probe`: one line per target, redrawn while results arrive, and single-key commands."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ _MOST_NAMED = 6
 
 
 class Screen:
-    """The terminal, if there is one: draws, and hears keys."""
+    """The terminal, if there is one: draws the table and reads keys."""
 
     def __init__(self, *, live: bool) -> None:
         self._live = Live(auto_refresh=False, transient=True) if live else None
-        self._hears = live and sys.stdin.isatty()
-        self._held = contextlib.ExitStack()
+        self._reads_keys = live and sys.stdin.isatty()
+        self._stack = contextlib.ExitStack()
         self._drawn = 0.0
         self.keyboard: Sequence[int] = ()
 
     def __enter__(self) -> Screen:
-        if self._hears:
+        if self._reads_keys:
             fd = sys.stdin.fileno()
-            self._held.callback(termios.tcsetattr, fd, termios.TCSADRAIN, termios.tcgetattr(fd))
+            self._stack.callback(termios.tcsetattr, fd, termios.TCSADRAIN, termios.tcgetattr(fd))
             tty.setcbreak(fd)
             self.keyboard = (fd,)
         if self._live is not None:
-            self._held.enter_context(self._live)
+            self._stack.enter_context(self._live)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._held.close()
+        self._stack.close()
 
     def key(self) -> str:
-        """The key that was pressed, or nothing."""
+        """Return the key that was pressed, or an empty string."""
         if not self.keyboard or not select.select(self.keyboard, [], [], 0)[0]:
             return ""
         return os.read(self.keyboard[0], 1).decode(errors="replace")
@@ -54,12 +54,12 @@ class Screen:
         now = time.monotonic()
         if self._live is not None and now - self._drawn >= _DRAW_EVERY:
             self._drawn = now
-            self._live.update(table(seen, caption="paused: space goes on" if paused else "space pauses, q ends"))
+            self._live.update(table(seen, caption="paused: space resumes" if paused else "space pauses, q quits"))
             self._live.refresh()
 
 
 def table(seen: Iterable[Observation], caption: str | None = None) -> Table:
-    """Everything on one page; latencies are in milliseconds, of the last hundred answers."""
+    """Return the table of all targets; latencies are in milliseconds, over the last hundred answers."""
     shown = Table(caption=caption, caption_justify="left", box=None, pad_edge=False)
     shown.add_column("TARGET", overflow="fold")
     for name in ("PROBES", "OK", "P50", "P95", "P99", "MAX"):
@@ -82,7 +82,7 @@ def _errors(one: Observation) -> str:
 
 
 def _answered_by(one: Observation) -> str:
-    """The most frequent answerers with their share."""
+    """Format the most frequent answering backends with their share."""
     total = one.answered_by.total()
     named = [f"{name} {count / total:.0%}" for name, count in one.answered_by.most_common(_MOST_NAMED)]
     rest = len(one.answered_by) - len(named)

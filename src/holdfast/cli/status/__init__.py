@@ -1,1 +1,1 @@
-"""`holdfast status`: running daemons, their health, problems that need an operator."""
+"""`holdfast status`: `view` asks the daemons, `problems` judges their answers, `page` is the command and prints."""

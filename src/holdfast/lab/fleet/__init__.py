@@ -1,1 +1,1 @@
-"""Parts of the lab fleet, one module each; `fleet` puts them together."""
+"""Parts of the demo fleet, one module each. Read `layout` (files and names), `fleet` (the workers), then the parts."""

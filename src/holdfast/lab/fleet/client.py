@@ -1,9 +1,9 @@
-"""The lab's client: it uses the VIP all the time and counts what failed. `counts` on its control socket tells.
+"""Client of the lab: sends requests to the VIP all the time and counts failures (`counts` on its control socket).
 
-A few flows at a time, each a real connection to the backend that the programmed table gives it. A flow stays with its
-backend whatever becomes of the table, and ends early only when the dataplane ends it. In a lab on the kernel the client
-lives in a namespace of its own and knows of no table: it connects to the VIP. There it also tells (`programmed`) what
-the kernel holds, and deletes it (`wipe`), for whoever may not go there.
+It keeps a few flows open, each a real connection to the backend that the programmed table gives it. A flow stays with
+its backend whatever happens to the table, and ends early only when the dataplane ends it. In a lab on the kernel the
+client runs in a namespace of its own and connects to the VIP; there it also offers `programmed` (what the kernel holds)
+and `wipe` (delete it) to scenes that may not enter the namespaces themselves.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.lab.fleet import netns
+from holdfast.lab.fleet import layout, netns
 from holdfast.lab.fleet.balancer import BALANCER
 from holdfast.lab.fleet.vips_file import VipsFile
-from holdfast.lab.fleet.web import ADDRESS, HOME, VIP, vips_file
+from holdfast.lab.fleet.web import ADDRESS, LOOPBACK, VIP
 from holdfast.model.base.time import Duration
 from holdfast.netlink.netns import enter
 from holdfast.runtime.control import Request, Who
@@ -25,18 +25,18 @@ from holdfast.testing.real.flows import Connector, KernelConnector, NoAnswer, St
 
 CLIENT = Spec("client", "holdfast.lab.fleet.client:run")
 FLOWS = 8
-"""At a time."""
-_LOOK = Duration(milliseconds=100)
+"""Flows that are open at the same time."""
+_POLL = Duration(milliseconds=100)
 
 
 class TableConnector:
-    """By the table in the lab's file."""
+    """Connects to the backend that the table in the lab's file gives a flow."""
 
     def __init__(self, dataplane: VipsFile) -> None:
         self._dataplane = dataplane
 
     async def is_served(self) -> bool:
-        """Whether the VIP leads anywhere."""
+        """Return True once a backend of the VIP has a weight."""
         self._dataplane.load()
         return any(key.vip == VIP and entry.weight for key, entry in self._dataplane.entries.items())
 
@@ -45,7 +45,7 @@ class TableConnector:
         backend = self._dataplane.connect(VIP, flow)
         if backend is None:
             raise NoAnswer("no backend of the VIP has a weight")
-        return await connected(HOME, backend.port)
+        return await connected(LOOPBACK, backend.port)
 
     def is_open(self, flow: int) -> bool:
         self._dataplane.load()
@@ -56,28 +56,28 @@ class TableConnector:
 
 
 async def run(worker: Worker) -> None:
-    where = netns.namespaces(worker.paths.state)
-    if not where:
-        way = TableConnector(VipsFile(path=vips_file(worker.paths.state)))
-        await use(worker, way, way.is_served)
+    namespaces = layout.namespaces(worker.paths.state)
+    if not namespaces:
+        table = TableConnector(VipsFile(path=layout.vips_file(worker.paths.state)))
+        await send_traffic(worker, table, table.is_served)
         return
 
     async def programmed(_request: Request, _who: Who) -> object:
-        return msgspec.to_builtins(await asyncio.to_thread(netns.programmed, where[BALANCER]))
+        return msgspec.to_builtins(await asyncio.to_thread(netns.programmed, namespaces[BALANCER]))
 
     async def wipe(_request: Request, _who: Who) -> object:
-        return await asyncio.to_thread(netns.wipe, where[BALANCER])
+        return await asyncio.to_thread(netns.wipe, namespaces[BALANCER])
 
     worker.handlers["programmed"] = programmed
     worker.handlers["wipe"] = wipe
-    enter(where[netns.CLIENT])
-    by_kernel = KernelConnector(ADDRESS, VIP.port)
-    await use(worker, by_kernel, by_kernel.is_served)
+    enter(namespaces[netns.CLIENT])
+    kernel = KernelConnector(ADDRESS, VIP.port)
+    await send_traffic(worker, kernel, kernel.is_served)
 
 
-async def use(worker: Worker, way: Connector, is_served: Callable[[], Awaitable[bool]]) -> None:
-    """Uses the VIP by that way from when it first leads anywhere until the worker is to stop."""
-    traffic = Traffic(way)
+async def send_traffic(worker: Worker, connector: Connector, is_served: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until the VIP is served, then send requests until the worker is told to stop."""
+    traffic = Traffic(connector)
 
     async def counts(_request: Request, _who: Who) -> object:
         return msgspec.to_builtins(traffic.show())
@@ -85,7 +85,7 @@ async def use(worker: Worker, way: Connector, is_served: Callable[[], Awaitable[
     worker.handlers["counts"] = counts
     worker.vitals.state = "waiting: VIP"
     while not await is_served():
-        if await worker.stopped(_LOOK):
+        if await worker.stopped(_POLL):
             return
-    worker.vitals.state = f"uses {VIP}"
+    worker.vitals.state = f"sending to {VIP}"
     await traffic.run(FLOWS, worker.stopping.wait())

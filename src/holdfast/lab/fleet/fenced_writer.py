@@ -1,8 +1,8 @@
-"""A leader-only job that shows who may write: numbered entries, a few per second, each fenced by its term.
+"""Leader-only worker that demonstrates the fence: writes numbered entries, a few per second, each fenced by its term.
 
-It asks the store before it begins (`confirm`), writes while its server leads, and counts what was accepted and what was
-refused, with the refusal's own words. A process that was frozen past its lease wakes with a write in its hand, as any
-job would; this one sends it, so that everybody can see the fence refuse it. `counts` on its control socket tells.
+It confirms its term with the store before it begins, writes while its server leads, and counts accepted and refused
+writes (`counts` on its control socket). A process that was frozen past its lease may wake with a write that it has
+prepared; this worker sends that write, to show that the fence refuses it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FOLLOWING = "following"
 
 
 class WriterEntry(msgspec.Struct, frozen=True):
-    """What one write says: who wrote it, under which term, and the how-manieth it is of this process."""
+    """Value of one write; `number` counts the writes of this process."""
 
     server: str
     pid: int
@@ -44,18 +44,18 @@ class WriterEntry(msgspec.Struct, frozen=True):
 
 
 class WriterCounts(msgspec.Struct):
-    """What became of this process's writes so far."""
+    """Outcome of this process's writes so far."""
 
     accepted: int = 0
     refused: int = 0
     reason: str = ""
-    """Why the last refused one was refused, in one sentence."""
+    """Why the last refused write was refused, in one sentence."""
     failed: int = 0
-    """Neither accepted nor refused for certain: the store was away."""
-    believes: int = 0
-    """The term that it believes to write under; 0: it does not write."""
+    """Writes with an unknown outcome: the store was unreachable."""
+    believed_term: int = 0
+    """Term under which it is writing; 0 while it is not."""
     terms: dict[int, int] = {}
-    """How many were accepted under each term."""
+    """Accepted writes per term."""
 
 
 def writes_prefix(region: Region) -> bytes:
@@ -73,8 +73,8 @@ class Writer:
         self._key = writes_prefix(region) + self._name.encode()
         self._number = 0
         self._last = NEVER
-        """When the last write that was answered began."""
-        self._in_hand: asyncio.Task[bool] | None = None
+        """Start of the last write that was answered."""
+        self._late_write: asyncio.Task[bool] | None = None
         self.counts = WriterCounts()
         worker.handlers["counts"] = self._show
 
@@ -85,19 +85,19 @@ class Writer:
     async def _show(self, _request: Request, _who: Who) -> object:
         return msgspec.to_builtins(self.counts, str_keys=True)
 
-    async def _write_one_term(self, said: Leading) -> None:
+    async def _write_one_term(self, leading: Leading) -> None:
         try:
             confirmed = await self._leadership.confirm(self._store, self._leader_key)
         except (StoreAway, StoreError) as error:
             self._worker.vitals.attempted(success=False, state="waiting: store")
-            log.debug(f"the term cannot be confirmed: {error}")
+            log.debug("cannot confirm the term", term=leading.term, error=str(error))
             return
-        if isinstance(confirmed, Leading) and confirmed.term == said.term:
-            await self._write_on(FencedStore(self._store, self._leader_key, said.term))
+        if isinstance(confirmed, Leading) and confirmed.term == leading.term:
+            await self._write_repeatedly(FencedStore(self._store, self._leader_key, leading.term))
 
-    async def _write_on(self, fenced: FencedStore) -> None:
-        """Writes until cancelled, which is how the end of leadership arrives."""
-        self.counts.believes = fenced.term
+    async def _write_repeatedly(self, fenced: FencedStore) -> None:
+        """Write until cancelled, which is how a worker learns that its leadership has ended."""
+        self.counts.believed_term = fenced.term
         began = self._last = self._worker.clock.now()
         try:
             while await self._write(fenced):
@@ -106,27 +106,29 @@ class Writer:
                     return
                 began = self._worker.clock.now()
         except asyncio.CancelledError:
-            if self._overslept():
-                # In a task of its own: a late write must not hold up the end of leadership.
-                self._in_hand = asyncio.create_task(self._write(fenced))
+            if self._was_frozen():
+                # In a task of its own: a late write must not delay the end of leadership.
+                self._late_write = asyncio.create_task(self._write(fenced))
             raise
         finally:
-            self.counts.believes = 0
+            self.counts.believed_term = 0
             self._worker.vitals.state = _FOLLOWING
 
-    def _overslept(self) -> bool:
-        """Whether this process was away when its leadership ran out. A write that was cut off does not count: who wakes
-        may begin one just before it looks at its lease."""
+    def _was_frozen(self) -> bool:
+        """Return True if this process was not running when its lease expired.
+
+        A write that was cancelled does not count: a process that wakes may begin one just before it checks its lease.
+        """
         return self._worker.clock.now() - self._last >= self._worker.config.server.renew_deadline
 
     async def _write(self, fenced: FencedStore) -> bool:
-        """One attempt; False when there is no point in another one under this term."""
+        """Make one attempt. Returns False if this term is over, so that no further attempt can succeed."""
         self._number += 1
         entry = WriterEntry(self._name, os.getpid(), fenced.term, self._number)
         try:
             await fenced.put(self._key, msgspec.json.encode(entry))
         except Deposed as refusal:
-            log.warning(f"write {self._number} of {self._name} was refused: {refusal}")
+            log.warning("write refused", server=self._name, number=self._number, reason=str(refusal))
             self.counts.refused += 1
             self.counts.reason = str(refusal)
             self._worker.vitals.attempted(success=False)
@@ -134,11 +136,11 @@ class Writer:
         except (StoreAway, StoreError) as error:
             self.counts.failed += 1
             self._worker.vitals.attempted(success=False, state="waiting: store")
-            log.debug(f"write {self._number} of {self._name} failed: {error}")
+            log.debug("write failed", server=self._name, number=self._number, error=str(error))
             return True
         self.counts.accepted += 1
         self.counts.terms[fenced.term] = self.counts.terms.get(fenced.term, 0) + 1
-        self._worker.vitals.attempted(success=True, state=f"writes under term {fenced.term}")
+        self._worker.vitals.attempted(success=True, state=f"writing in term {fenced.term}")
         return True
 
 

@@ -1,28 +1,24 @@
-"""The fleet that `holdfast up` runs: an etcd, two servers with an inventory, agents, a balancer with a web site and a
-client, all as real processes, and the demonstration of the one loop.
+"""The demo fleet that `holdfast up` starts: an etcd, two servers with an inventory, agents, a balancer with a web site,
+and a client that sends requests all the time. All of them are real processes.
 
-Each daemon is a process tree of its own with its own folders below the lab's, exactly as on machines of
-their own; the lab's supervisor starts it again when it is gone, as a service manager would.
+Each daemon is a process tree of its own, with its own folders below the lab's, as on a machine of its own. The lab's
+supervisor restarts it when it exits, as a service manager would.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
-from holdfast.lab import demo
 from holdfast.lab.fleet import agents as lab_agents
-from holdfast.lab.fleet import inventory, netns
-from holdfast.lab.fleet import server as member
-from holdfast.lab.fleet import web as site
+from holdfast.lab.fleet import daemon, layout, netns, web
+from holdfast.lab.fleet import server as lab_server
 from holdfast.lab.fleet.balancer import BALANCER, ON_KERNEL
 from holdfast.lab.fleet.client import CLIENT
-from holdfast.lab.fleet.web import WEB
 from holdfast.model.base.time import Duration
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import write_atomically
@@ -31,48 +27,34 @@ from holdfast.store.embedded.server import EmbeddedEtcd, free_ports
 log = structlog.get_logger(__name__)
 
 ROLE = "lab"
-SERVERS = ("ctl-1", "ctl-2")
 WORKERS = (
     Spec("etcd", "holdfast.lab.fleet.fleet:etcd"),
-    inventory.INVENTORY,
-    *(Spec(name, "holdfast.lab.fleet.fleet:server") for name in SERVERS),
+    Spec("inventory", "holdfast.lab.fleet.seed:seed", once=True),
+    *(Spec(name, "holdfast.lab.fleet.fleet:server") for name in layout.SERVERS),
     lab_agents.AGENTS,
-    WEB,
+    web.WEB,
     Spec(BALANCER, "holdfast.lab.fleet.fleet:balancer"),
     CLIENT,
-    *demo.WORKERS,
 )
 TIMINGS = (
     *("server.ttl=5s", "server.renew_every=500ms", "server.renew_deadline=3s", "server.rpc_timeout=1s"),
     *("status.stale_after=5s", "status.warn_every=5s"),
 )
-"""Shorter than the defaults, so that a scene is over before one gets bored."""
-_LOOK = Duration(milliseconds=200)
-
-
-def etcd_folder(state: Path) -> Path:
-    return state / "etcd"
-
-
-def endpoint(state: Path) -> str | None:
-    """Where the lab's etcd listens; the same over restarts. None before its first start."""
-    try:
-        return f"http://127.0.0.1:{int((etcd_folder(state) / 'port').read_text(encoding='ascii'))}"
-    except (OSError, ValueError):
-        return None
+"""Shorter than the defaults, so that a scene takes seconds."""
+_POLL = Duration(milliseconds=200)
 
 
 async def etcd(worker: Worker) -> None:
-    """Runs the lab's etcd; ends when etcd does, so that the supervisor starts both again."""
-    folder = etcd_folder(worker.paths.state)
+    """Run the lab's etcd. Raises when etcd exits, so that the supervisor restarts both."""
+    folder = layout.etcd_folder(worker.paths.state)
     folder.mkdir(parents=True, exist_ok=True)
-    known = endpoint(worker.paths.state)
+    known = layout.endpoint(worker.paths.state)
     port = int(known.rpartition(":")[2]) if known else free_ports(1)[0]
-    named = os.environ.get("HOLDFAST_ETCD")
-    async with EmbeddedEtcd(folder, port=port, etcd=Path(named) if named else None, for_trying_out=True) as running:
+    binary = os.environ.get("HOLDFAST_ETCD")
+    async with EmbeddedEtcd(folder, port=port, etcd=Path(binary) if binary else None, for_trying_out=True) as running:
         write_atomically(folder / "port", str(port).encode())
         write_atomically(folder / "pid", str(running.pid).encode())
-        log.info(f"etcd listens on {running.endpoint}")
+        log.info("etcd is listening", endpoint=running.endpoint)
         worker.vitals.attempted(success=True)
         ended = asyncio.create_task(running.ended())
         stopping = asyncio.create_task(worker.stopping.wait())
@@ -80,51 +62,51 @@ async def etcd(worker: Worker) -> None:
         for task in (ended, stopping):
             task.cancel()
         if not worker.stopping.is_set():
-            raise RuntimeError("etcd ended by itself")
+            raise RuntimeError("etcd exited")
 
 
 async def server(worker: Worker) -> None:
-    """Runs one server beside this process; ends when it does."""
-    while (url := endpoint(worker.paths.state)) is None:
-        if await worker.stopped(_LOOK):
+    """Run one server as a child process; raises when it exits."""
+    while (url := layout.endpoint(worker.paths.state)) is None:
+        if await worker.stopped(_POLL):
             return
-    database = f"inventory.database={inventory.database(worker.paths.state)}"
-    settings = [f"server.name={worker.name}", f"store.endpoints={url}", database, *_own(worker), *TIMINGS]
-    await _beside(worker, member.command([f"{member.DIE_WITH}{os.getpid()}", *settings]))
+    database = f"inventory.database={layout.database(worker.paths.state)}"
+    settings = [f"server.name={worker.name}", f"store.endpoints={url}", database, *_paths(worker), *TIMINGS]
+    await _run(worker, lab_server.command([f"{daemon.DIE_WITH}{os.getpid()}", *settings]))
 
 
 async def balancer(worker: Worker) -> None:
-    """Runs the balancer beside this process; ends when it does."""
-    while (listening := site.places(worker.paths.state)) is None:
-        if await worker.stopped(_LOOK):
+    """Run the balancer as a child process; raises when it exits."""
+    while (listening := web.addresses(worker.paths.state)) is None:
+        if await worker.stopped(_POLL):
             return
     file = worker.paths.state / f"{worker.name}.yaml"
-    write_atomically(file, site.configuration(listening))
-    namespace = netns.namespaces(worker.paths.state).get(BALANCER)
+    write_atomically(file, web.balancer_configuration(listening))
+    namespace = layout.namespaces(worker.paths.state).get(BALANCER)
     kind = [] if namespace is None else [ON_KERNEL]
-    arguments = [f"{member.DIE_WITH}{os.getpid()}", *kind, str(file), *_own(worker)]
-    command = member.command(arguments, module="holdfast.lab.fleet.balancer")
-    await _beside(worker, command if namespace is None else netns.within(namespace, command))
+    arguments = [f"{daemon.DIE_WITH}{os.getpid()}", *kind, str(file), *_paths(worker)]
+    command = daemon.command("holdfast.lab.fleet.balancer", arguments)
+    await _run(worker, command if namespace is None else netns.command_in(namespace, command))
 
 
 async def agents(worker: Worker) -> None:
-    """Runs the agents beside this process, and starts each again when it ends."""
+    """Run the agents as child processes, and restart each one when it exits."""
     state = worker.paths.state
-    while (url := endpoint(state)) is None:
-        if await worker.stopped(_LOOK):
+    while (url := layout.endpoint(state)) is None:
+        if await worker.stopped(_POLL):
             return
-    lab_agents.kernel_file(state, "").parent.mkdir(exist_ok=True)
+    layout.kernel_file(state, "").parent.mkdir(exist_ok=True)
     async with asyncio.TaskGroup() as tasks:
-        for host in inventory.hosts(state):
-            settings = [f"store.endpoints={url}", *_own(worker, host)]
-            tasks.create_task(lab_agents.tend(worker, host, settings), name=host)
-            await lab_agents.is_up(worker, host)
+        for host in layout.hosts(state):
+            settings = [f"store.endpoints={url}", *_paths(worker, host)]
+            tasks.create_task(lab_agents.keep_running(worker, host, settings), name=host)
+            await lab_agents.wait_until_up(worker, host)
         worker.vitals.attempted(success=True)
 
 
-def _own(worker: Worker, daemon: str = "") -> list[str]:
-    """The settings that keep one daemon of the lab apart from the others."""
-    name = daemon or worker.name
+def _paths(worker: Worker, daemon_name: str = "") -> list[str]:
+    """Return the settings that keep one daemon of the lab apart from the others."""
+    name = daemon_name or worker.name
     return [
         f"paths.runtime={worker.paths.runtime / name}",
         f"paths.state={worker.paths.state / name}",
@@ -133,17 +115,8 @@ def _own(worker: Worker, daemon: str = "") -> list[str]:
     ]
 
 
-async def _beside(worker: Worker, command: Sequence[str]) -> None:
-    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+async def _run(worker: Worker, command: Sequence[str]) -> None:
     worker.vitals.attempted(success=True)
-    ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(worker.stopping.wait())
-    try:
-        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not worker.stopping.is_set():
-            raise RuntimeError(f"{worker.name} ended by itself (exit code {process.returncode})")
-    finally:
-        stopping.cancel()
-        if not ended.done():
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            await ended
+    code = await daemon.run_child(worker, command)
+    if code is not None:
+        raise RuntimeError(f"{worker.name} exited with code {code}")

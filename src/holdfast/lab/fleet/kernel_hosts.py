@@ -1,11 +1,12 @@
-"""The first hosts of a lab on the kernel: each a network namespace on one segment, with its workloads behind it.
+"""Hosts of a lab on the kernel: each a network namespace on one segment, with its workloads behind it.
 
     segment (a bridge)
       ├── r1-01  192.0.2.1 ── tap-web-01, tap-db-01, tap-cache-01 ── r1-01-w  10.28.1.1, 10.28.1.2, 10.28.1.3
       ├── r1-02  192.0.2.2 ── …
       └── r1-03  192.0.2.3 ── …
 
-Their agents stay outside, where etcd is, and program the kernel of the namespace; the other hosts' kernels are files.
+Their agents run outside, where etcd is, and program the kernel of the namespace. Only the first hosts of a lab are like
+this; the kernels of the others are files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.lab.fleet.inventory import WORKLOADS
+from holdfast.lab.fleet.layout import WORKLOADS
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.segment import HostSegment, route_by_gateway
 
@@ -24,22 +25,22 @@ def name(number: int) -> str:
     return f"r1-{number:02}"
 
 
-def workload_address(number: int, place: int = 1) -> str:
-    return f"10.28.{number}.{place}"
+def workload_address(host: int, index: int = 1) -> str:
+    return f"10.28.{host}.{index}"
 
 
-def wire(net: NamespaceNetwork) -> None:
-    """Make the namespaces of the hosts and of their workloads."""
+def create(net: NamespaceNetwork) -> None:
+    """Create the namespaces of the hosts and of their workloads, with their addresses."""
     segment = HostSegment(net)
     for number in range(1, COUNT + 1):
         host = segment.attach(name(number), f"192.0.2.{number}/24")
         workloads = net.namespace(f"{name(number)}-w")
-        for place, workload in enumerate(WORKLOADS, 1):
-            address = f"{workload_address(number, place)}/32"
-            segment.plug(host, f"tap-{workload}-{number:02}", workloads, f"eth{place}", address)
+        for index, workload in enumerate(WORKLOADS, 1):
+            address = f"{workload_address(number, index)}/32"
+            segment.plug(host, f"tap-{workload}-{number:02}", workloads, f"eth{index}", address)
         route_by_gateway(workloads, "eth1", 4)
 
 
-def namespace(known: Mapping[str, str], of: str) -> Namespace:
-    """Return one of the namespaces of a running lab."""
-    return Namespace(of, known[of], Path("/"))
+def namespace(system_names: Mapping[str, str], name: str) -> Namespace:
+    """Return the handle of a namespace in a running lab."""
+    return Namespace(name, system_names[name], Path("/"))

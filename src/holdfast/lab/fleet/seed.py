@@ -1,6 +1,6 @@
-"""What is in the lab's inventory: hosts with three workloads each, for the servers to sync.
+"""Seed of the lab's inventory: hosts with three workloads each, for the servers to sync.
 
-Made once; what an operator, or a scene, changes in it stays changed over restarts of the lab.
+Written once: changes by an operator or a scene survive restarts of the lab.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
-from holdfast.lab.fleet.inventory import WORKLOADS, database, hosts
+from holdfast.lab.fleet.layout import WORKLOADS, database, hosts
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
@@ -30,7 +30,7 @@ def underlay(number: int) -> str:
 
 
 def host(name: str, number: int) -> WantedObject:
-    """A host on the underlay address of that number, reached through a tunnel."""
+    """Return a host on the underlay address of that number, reached through a tunnel."""
     spec = HostSpec(
         bgp=Bgp(ipv4_address=f"{underlay(number)}/24"),
         tunnel_ipv4=f"10.29.0.{number}",
@@ -40,7 +40,7 @@ def host(name: str, number: int) -> WantedObject:
 
 
 def endpoint(node: str, workload: str, prefix: str) -> WantedObject:
-    """A workload on that host. Its interface is named after it."""
+    """Return a workload on that host. Its interface is named after it."""
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=workload,
@@ -52,28 +52,27 @@ def endpoint(node: str, workload: str, prefix: str) -> WantedObject:
     return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
 
 
-def first(names: Sequence[str]) -> Sequence[WantedObject]:
-    """What the inventory begins with."""
-    wishes = []
+def initial_objects(names: Sequence[str]) -> Sequence[WantedObject]:
+    objects = []
     for number, name in enumerate(names, 1):
-        wishes.append(host(name, number))
-        wishes += [
-            endpoint(name, f"{workload}-{number:02}", f"10.28.{number}.{place}/32")
-            for place, workload in enumerate(WORKLOADS, 1)
+        objects.append(host(name, number))
+        objects += [
+            endpoint(name, f"{workload}-{number:02}", f"10.28.{number}.{index}/32")
+            for index, workload in enumerate(WORKLOADS, 1)
         ]
-    return wishes
+    return objects
 
 
-def gone(one: WantedObject) -> WantedObject:
-    """The wish that this object be no more."""
+def deleted(one: WantedObject) -> WantedObject:
+    """Return the edit that deletes this object."""
     return WantedObject(one.kind, one.name)
 
 
-def change(state: Path, wishes: Sequence[WantedObject], why: str) -> None:
-    """What `holdfast apply` does."""
+def change(state: Path, objects: Sequence[WantedObject], why: str) -> None:
+    """Edit the lab's inventory as `holdfast apply` does."""
     engine = open_engine(database_url(database(state)))
     try:
-        Editor(engine, REGION).change(wishes, who="lab", why=why)
+        Editor(engine, REGION).change(objects, who="lab", why=why)
     finally:
         engine.dispose()
 
@@ -85,7 +84,7 @@ async def seed(worker: Worker) -> None:
         editor = Editor(engine, REGION)
         if not editor.objects(HOST):
             names = hosts(worker.paths.state)
-            editor.change(first(names), who="lab", why="the lab's first fleet")
-            log.info(f"the inventory begins with {len(names)} hosts, each with {len(WORKLOADS)} workloads")
+            editor.change(initial_objects(names), who="lab", why="initial fleet of the lab")
+            log.info("inventory seeded", hosts=len(names), workloads_per_host=len(WORKLOADS))
     finally:
         engine.dispose()

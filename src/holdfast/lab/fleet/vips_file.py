@@ -1,8 +1,8 @@
-"""The lab's dataplane: VIPs in a file, so that they outlive the balancer as a kernel's would.
+"""Balancer dataplane of the lab: VIPs in a file, so that they outlive the balancer as a kernel's would.
 
-One balancer writes it; the lab's client looks at it before every request and sends its flows where the programmed table
-says. The file counts every change that was made and, per entry, how often its flows were ended, so that a client that
-looks late misses neither.
+One balancer writes the file; the lab's client reads it before every request and sends its flows where the programmed
+table says. The file counts every change and, per entry, how often its flows were ended, so that a client that reads
+late misses neither.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.testing.fakes.dataplane import FakeDataplane
 
 
 class _Vip(msgspec.Struct):
-    """A VIP as it stands in the file; its entries and the ends of their flows by ADDRESS:PORT."""
+    """A VIP in the file, with its entries by ADDRESS:PORT."""
 
     sticky: bool = False
     entries: dict[str, BackendEntry] = {}
@@ -37,14 +37,14 @@ class _Content(msgspec.Struct):
 
 @dataclass
 class VipsFile(FakeDataplane):
-    """What it holds is in the file; the flows are those of the process that has it open."""
+    """Dataplane whose objects are in a file; its flows belong to the process that has it open."""
 
     path: Path = Path("vips.json")
     writes: int = 0
-    """Changes that were ever made."""
+    """Changes made to the file so far."""
     ends: dict[VipKey, int] = field(default_factory=dict)
-    """How often the flows of an entry were ended."""
-    _seen: bytes = b""
+    """Times that the flows of an entry were ended."""
+    _loaded: bytes = b""
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         self.load()
@@ -65,20 +65,20 @@ class VipsFile(FakeDataplane):
         return VipDataplaneInfo("lab", self.table_size, self.live)
 
     def load(self) -> None:
-        """Looks at the file; flows that were ended since the last look are gone after this one."""
+        """Read the file, and drop the flows that were ended since it was last read."""
         try:
             content = self.path.read_bytes()
-            if content == self._seen:
+            if content == self._loaded:
                 return
-            self._take(msgspec.json.decode(content, type=_Content))
+            self._replace_objects(msgspec.json.decode(content, type=_Content))
         except FileNotFoundError:
-            self._take(_Content())
+            self._replace_objects(_Content())
             content = b""
         except (OSError, ValueError) as error:
-            raise Away("dataplane", f"{self.path}: {error}; delete it for an empty one") from error
-        self._seen = content
+            raise Away("dataplane", f"{self.path}: {error}. To start with an empty one: delete the file") from error
+        self._loaded = content
 
-    def _take(self, content: _Content) -> None:
+    def _replace_objects(self, content: _Content) -> None:
         objects: dict[VipKey, Value] = {}
         for name, vip in content.vips.items():
             objects[VipKey(_vip(name))] = VipSettings(vip.sticky)
@@ -109,21 +109,20 @@ class VipsFile(FakeDataplane):
             write_atomically(self.path, encoded)
         except OSError as error:
             raise Away("dataplane", f"{self.path} cannot be written ({error.strerror})") from error
-        self._seen = encoded
+        self._loaded = encoded
 
 
 def _backend(text: str) -> BackendId:
-    address, port = _place(text)
-    return backend(address, port)
+    return backend(*_address(text))
 
 
 def _vip(text: str) -> Vip:
-    place, _, protocol = text.rpartition("/")
-    address, port = _place(place)
-    return Vip.of(address, protocol, port)
+    address, _, protocol = text.rpartition("/")
+    host, port = _address(address)
+    return Vip.of(host, protocol, port)
 
 
-def _place(text: str) -> tuple[str, int]:
-    """ADDRESS:PORT as `vip` shows it: IPv6 in brackets, `*` for all ports."""
+def _address(text: str) -> tuple[str, int]:
+    """Parse ADDRESS:PORT: IPv6 in brackets, `*` for all ports."""
     host, _, port = text.rpartition(":")
     return str(ipaddress.ip_address(host.strip("[]"))), 0 if port == "*" else int(port)

@@ -1,1 +1,1 @@
-"""Scenes of `holdfast lab break`, one module per subject, on a common `stage`."""
+"""Scenes of `holdfast lab break`, one module per subject. Read `stage` (the tools) first; `registry` lists all."""

@@ -1,8 +1,8 @@
-"""Scenes of the agent: it dies, a host goes while it is down, a dead host's addresses get a new owner.
+"""Scenes of the agent: it is killed, a host is deleted while it is down, a deleted host's addresses get a new owner.
 
-The file that stands for a host's kernel counts every change that was made to it, and is looked at again and again while
-the agent is away and while it comes back: what the promise is about is never missing in between. Each scene brings the
-host that it is about, and takes it away again.
+The file that stands for a host's kernel counts every change made to it, and the scene samples it all the time while the
+agent is down and while it comes back, so that an object that is missing for a moment is noticed. Each scene adds a host
+of its own to the inventory and deletes it at the end.
 """
 
 from __future__ import annotations
@@ -12,29 +12,27 @@ import signal
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.agent.claims import ClaimKey, RemoteRoute, Shape, nexthop, route
 from holdfast.agent.dataplane.file import load
-from holdfast.lab.fleet import fleet, inventory, netns
-from holdfast.lab.fleet.agents import ROLE, held_file, kernel_file
-from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
+from holdfast.lab.fleet import layout
+from holdfast.lab.fleet.agents import ROLE
+from holdfast.lab.scenes.stage import PATIENCE, Broken, Lab, Say, Scene, obtain, promise, send, until
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AGENT_STATUS
 from holdfast.model.calico.host import HOST
-from holdfast.runtime.control import Request, ask
 from holdfast.store.api import Entry
-from holdfast.store.client import EtcdStore
-from holdfast.store.transport.gateway import Connection
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.inventory.changes import WantedObject
 
-_GUEST, _HEIR = "r9-01", "r9-02"
+_NEW_HOST, _REPLACEMENT = "r9-01", "r9-02"
 _NUMBER = 99
-_PREFIXES = tuple(f"10.28.{_NUMBER}.{place}/32" for place in (1, 2, 3))
+_PREFIXES = tuple(f"10.28.{_NUMBER}.{index}/32" for index in (1, 2, 3))
 _SAMPLE = Duration(milliseconds=10)
 
 
@@ -47,18 +45,22 @@ class LabAgent:
 
     @property
     def state(self) -> Path:
-        return self.lab.folder / "state"
+        return self.lab.state
 
     def kernel(self) -> Mapping[ClaimKey, Shape]:
-        return {one.key: one.shape for one in load(kernel_file(self.state, self.host)).objects}
+        return {one.key: one.shape for one in load(layout.kernel_file(self.state, self.host)).objects}
+
+    def has_routes(self) -> bool:
+        """Return True if the prefixes of the scene's host are programmed."""
+        return _keys(_PREFIXES) <= self.kernel().keys()
 
     def changes(self) -> int:
-        return load(kernel_file(self.state, self.host)).changes
+        return load(layout.kernel_file(self.state, self.host)).changes
 
     def has_programmed(self, hosts: Sequence[str]) -> bool:
-        """Whether it has a route to every workload of each of these."""
-        places = range(1, len(inventory.WORKLOADS) + 1)
-        wanted = {route(f"10.28.{number}.{place}/32") for number, _ in enumerate(hosts, 1) for place in places}
+        """Return True if it has a route to every workload of each of these hosts."""
+        indexes = range(1, len(layout.WORKLOADS) + 1)
+        wanted = {route(f"10.28.{number}.{index}/32") for number, _ in enumerate(hosts, 1) for index in indexes}
         return wanted <= self.kernel().keys()
 
     def kill(self) -> list[int]:
@@ -70,41 +72,40 @@ class LabAgent:
         return self.lab.is_up(self.host, ROLE, not_as=not_as)
 
     async def owners(self) -> set[str]:
-        """The hosts of which something is programmed, by the agent's own word."""
-        path = self.lab.folder / "run" / self.host / f"{ROLE}.sock"
-        said = await ask(path, Request("tell", {"do": "peers"}, "peers"))
-        return set() if said.error else {one["host"] for one in said.result if one["wanted"]}
+        """Return the hosts of which the agent reports programmed objects."""
+        answer = await self.lab.ask(f"{self.host}/{ROLE}", "peers", "peers")
+        return set() if answer.error else {one["host"] for one in answer.result if one["wanted"]}
 
     @asynccontextmanager
-    async def held_down(self) -> AsyncIterator[list[int]]:
-        """Killed, and not started again inside the block."""
-        mark = held_file(self.state, self.host)
-        mark.touch()
+    async def kept_down(self) -> AsyncIterator[list[int]]:
+        """Kill the agent, and do not restart it before the block ends."""
+        marker = layout.down_file(self.state, self.host)
+        marker.touch()
         try:
             yield self.kill()
         finally:
-            mark.unlink()
+            marker.unlink()
 
 
 @dataclass
 class Gaps:
-    """Looks at a kernel all the time, and counts how often something was missing."""
+    """Samples a kernel all the time, and collects the keys that were ever missing."""
 
     agent: LabAgent
     watched: Collection[ClaimKey]
-    looks: int = 0
+    samples: int = 0
     missing: set[ClaimKey] = field(default_factory=set)
 
     async def run(self) -> None:
         while True:
             self.missing |= set(self.watched) - self.agent.kernel().keys()
-            self.looks += 1
+            self.samples += 1
             await asyncio.sleep(_SAMPLE.total_seconds())
 
 
 @asynccontextmanager
 async def watched(agent: LabAgent, keys: Collection[ClaimKey]) -> AsyncIterator[Gaps]:
-    """Inside the block these are looked at; nothing of them may ever be missing."""
+    """Sample these keys for the length of the block."""
     gaps = Gaps(agent, keys)
     task = asyncio.create_task(gaps.run())
     try:
@@ -115,201 +116,191 @@ async def watched(agent: LabAgent, keys: Collection[ClaimKey]) -> AsyncIterator[
 
 
 async def _victim(lab: Lab) -> LabAgent:
-    """An agent of this lab that is up and has programmed its peers."""
-    hosts = inventory.hosts(lab.folder / "state")
-    in_files = [host for host in hosts[1:] if host not in netns.namespaces(lab.folder / "state")]
-    if not in_files:
-        raise Broken("all hosts of this lab are on the kernel: try agent-traffic, or give it more (--hosts 6)")
-    agent = LabAgent(lab, in_files[0])
-    await until(f"the agent of {agent.host} being up", lambda: agent.is_up(()))
-    await until(f"the agent of {agent.host} having programmed its peers", lambda: agent.has_programmed(hosts))
-    # They are on their way out when a scene is over. In a small fleet the syncer's brake may hold them for a minute.
-    left = f"the hosts of an earlier scene leaving {agent.host} (holdfast plan syncer tells what holds them)"
-    await until(left, lambda: not _brought() & agent.kernel().keys(), 2 * PATIENCE)
+    """Return an agent of this lab that is up and has programmed its peers."""
+    hosts = layout.hosts(lab.state)
+    on_files = [host for host in hosts[1:] if host not in layout.namespaces(lab.state)]
+    if not on_files:
+        raise Broken(
+            "all hosts of this lab are on the kernel: try agent-kill-under-traffic, or start it with --hosts 6"
+        )
+    agent = LabAgent(lab, on_files[0])
+    await until(f"the agent of {agent.host}", lambda: agent.is_up(()))
+    await until(f"the agent of {agent.host} to program its peers", lambda: agent.has_programmed(hosts))
+    # The objects of an earlier scene are being deleted. In a small fleet the syncer's brake may hold them for a minute.
+    leftovers = f"{agent.host} to delete the objects of an earlier scene (see holdfast plan syncer)"
+    await until(leftovers, lambda: not _added_keys() & agent.kernel().keys(), 2 * PATIENCE)
     return agent
 
 
-def guest(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[WantedObject]:
-    """A host on a fixed address, with one workload for each of these prefixes."""
-    from holdfast.lab.fleet import seed as seeding
+def _host(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[WantedObject]:
+    """Return a host on the scene's underlay address, with one workload for each of these prefixes."""
+    from holdfast.lab.fleet import seed
 
     return [
-        seeding.host(name, _NUMBER),
-        *(seeding.endpoint(name, f"{workloads}-{place}", prefix) for place, prefix in enumerate(prefixes, 1)),
+        seed.host(name, _NUMBER),
+        *(seed.endpoint(name, f"{workloads}-{index}", prefix) for index, prefix in enumerate(prefixes, 1)),
     ]
 
 
 @asynccontextmanager
-async def _visit(agent: LabAgent, say: Say) -> AsyncIterator[list[WantedObject]]:
-    """A host joins, is programmed at the agent, and is not there any more after the block."""
-    from holdfast.lab.fleet import seed as seeding
+async def _added_host(agent: LabAgent, say: Say) -> AsyncIterator[list[WantedObject]]:
+    """Add a host, wait until the agent has programmed it, and delete it after the block."""
+    from holdfast.lab.fleet import seed
 
-    joins = guest(_GUEST, _PREFIXES)
-    seeding.change(agent.state, joins, "lab break")
+    added = _host(_NEW_HOST, _PREFIXES)
+    seed.change(agent.state, added, "lab break")
     try:
-        await until(f"{_GUEST} being programmed", lambda: _keys(_PREFIXES) <= agent.kernel().keys())
-        say(f"{_GUEST} joined with {len(_PREFIXES)} workloads; {agent.host} has {len(agent.kernel())} objects")
-        yield joins
+        await until(f"{_NEW_HOST} to be programmed", agent.has_routes)
+        say(f"added {_NEW_HOST} with {len(_PREFIXES)} workloads; {agent.host} has {len(agent.kernel())} objects")
+        yield added
     finally:
-        seeding.change(agent.state, _leaving(agent.state), "lab break is over")
+        _clean_up(agent)
 
 
-def _leaving(state: Path) -> list[WantedObject]:
-    """The wish that nothing of the scenes' hosts is left."""
-    from holdfast.lab.fleet import seed as seeding
+def _clean_up(agent: LabAgent) -> None:
+    """Delete everything that a scene may have added to the inventory."""
+    from holdfast.lab.fleet import seed
 
-    all_of_them = [*guest(_GUEST, _PREFIXES), *guest(_HEIR, _PREFIXES, "heir"), *guest("r1-01", _PREFIXES, "moved")[1:]]
-    return [seeding.gone(one) for one in all_of_them]
+    added = [
+        *_host(_NEW_HOST, _PREFIXES),
+        *_host(_REPLACEMENT, _PREFIXES, "replacement"),
+        *_host("r1-01", _PREFIXES, "moved")[1:],
+    ]
+    seed.change(agent.state, [seed.deleted(one) for one in added], "end of lab break")
 
 
-def _brought() -> set[ClaimKey]:
-    """What the hosts of a scene occupy in the others' kernels."""
-    from holdfast.lab.fleet import seed as seeding
+def _added_keys() -> set[ClaimKey]:
+    """Return the keys that the hosts of a scene occupy in the other hosts' kernels."""
+    from holdfast.lab.fleet import seed
 
-    return {*_keys(_PREFIXES), nexthop(seeding.underlay(_NUMBER))}
+    return {*_keys(_PREFIXES), nexthop(seed.underlay(_NUMBER))}
 
 
 def _keys(prefixes: Sequence[str]) -> set[ClaimKey]:
     return {route(prefix) for prefix in prefixes}
 
 
-async def _in_store(lab: Lab, key: bytes) -> Entry | None:
-    url = fleet.endpoint(lab.folder / "state")
-    if url is None:
-        raise Broken("the lab's etcd has not been started yet")
-    store = EtcdStore(Connection((url,)))
-    try:
+async def _stored(lab: Lab, key: bytes) -> Entry | None:
+    async with lab.store() as store:
         return await store.get(key)
-    finally:
-        await store.close()
 
 
-async def _gone_from_store(lab: Lab, host: str) -> None:
-    for _ in range(600):
-        if await _in_store(lab, HOST.key(Region(), host)) is None:
-            return
-        await asyncio.sleep(0.1)
-    raise Broken(f"{host} was not deleted from the store within 60 s: is the syncer held? (holdfast status)")
+async def _deleted_from_store(lab: Lab, host: str) -> None:
+    async def is_gone() -> bool:
+        return await _stored(lab, HOST.key(Region(), host)) is None
+
+    await until(f"{host} to be deleted from the store (see holdfast status)", is_gone)
 
 
-async def _alive(agent: LabAgent) -> Entry | None:
-    return await _in_store(agent.lab, AGENT_STATUS.key(Region(), agent.host))
-
-
-async def _reported(agent: LabAgent) -> Entry:
-    """What it says of itself. An agent that was started just now programs its peers before its first report."""
-    latest = CLOCK.now() + PATIENCE
-    while (said := await _alive(agent)) is None:
-        if CLOCK.now() > latest:
-            raise Broken(f"the agent of {agent.host} did not report within {PATIENCE.total_seconds():g} s")
-        await asyncio.sleep(0.1)
-    return said
+async def _status(agent: LabAgent) -> Entry | None:
+    return await _stored(agent.lab, AGENT_STATUS.key(Region(), agent.host))
 
 
 async def agent_kill(lab: Lab, say: Say, seconds: float) -> None:
-    """SIGKILL for a whole agent; a host joins while it is away."""
-    from holdfast.lab.fleet import seed as seeding
+    """Kill an agent (SIGKILL), and add a host while it is down."""
+    from holdfast.lab.fleet import seed
 
     agent = await _victim(lab)
-    alive, before, changes = await _reported(agent), agent.kernel(), agent.changes()
+    # An agent that has just started programs its peers before its first report.
+    status = await obtain(f"a report of the agent of {agent.host}", lambda: _status(agent))
+    before, changes = agent.kernel(), agent.changes()
     async with watched(agent, before.keys()) as gaps:
         pids = agent.kill()
         say(f"killed the agent of {agent.host}: {len(pids)} processes, SIGKILL; {len(before)} objects were programmed")
         try:
-            seeding.change(agent.state, guest(_GUEST, _PREFIXES), "lab break agent-kill")
-            say(f"{_GUEST} joined with {len(_PREFIXES)} workloads meanwhile")
-            back = await until("the agent coming back", lambda: agent.is_up(pids))
-            took = await until(f"{_GUEST} being programmed", lambda: _keys(_PREFIXES) <= agent.kernel().keys())
-            joined = len(agent.kernel()) - len(before)
+            seed.change(agent.state, _host(_NEW_HOST, _PREFIXES), "lab break agent-kill")
+            say(f"added {_NEW_HOST} with {len(_PREFIXES)} workloads while the agent is down")
+            back = await until("the agent to come back", lambda: agent.is_up(pids))
+            took = await until(f"{_NEW_HOST} to be programmed", agent.has_routes)
+            added = len(agent.kernel()) - len(before)
             made = agent.changes() - changes
             say(
-                f"it is back after {back.total_seconds():.2f} s and has what it missed {took.total_seconds():.2f} s "
-                f"later: {joined} objects new, {made} kernel changes in all"
+                f"it is back after {back.total_seconds():.2f} s and has caught up {took.total_seconds():.2f} s later: "
+                f"{added} new objects, {made} kernel changes in all"
             )
         finally:
-            seeding.change(agent.state, _leaving(agent.state), "lab break is over")
-    still = await _alive(agent)
-    say(f"in {gaps.looks:,} looks {len(gaps.missing)} objects were ever missing")
-    promise(made == joined, "a restart changes nothing in the kernel but what came meanwhile")
+            _clean_up(agent)
+    still = await _status(agent)
+    say(f"{len(gaps.missing)} objects were ever missing in {gaps.samples:,} samples")
+    promise(made == added, "a restart changes nothing in the kernel but what was added meanwhile")
     promise(not gaps.missing, f"nothing is missing in the kernel, but {_first(gaps.missing)} was")
-    same = still is not None and alive.create_revision == still.create_revision
-    promise(same, f"{agent.host} is alive for the fleet all the time: a restart is not a death")
+    same = still is not None and status.create_revision == still.create_revision
+    promise(same, f"{agent.host} counts as alive all the time: a restart is not an outage")
 
 
-async def node_gone(lab: Lab, say: Say, seconds: float) -> None:
-    """A host is deleted while an agent is down: nobody tells the agent, and it finds out."""
-    from holdfast.lab.fleet import seed as seeding
+async def host_deleted_while_agent_down(lab: Lab, say: Say, seconds: float) -> None:
+    """Delete a host while an agent is down, so that the agent misses the event."""
+    from holdfast.lab.fleet import seed
 
     agent = await _victim(lab)
-    async with _visit(agent, say) as joined:
-        others = agent.kernel().keys() - _brought()
+    async with _added_host(agent, say) as added:
+        others = agent.kernel().keys() - _added_keys()
         before = len(agent.kernel())
         async with watched(agent, others) as gaps:
-            async with agent.held_down() as pids:
-                say(f"killed the agent of {agent.host} and held it down; it remembers {before} objects")
-                seeding.change(agent.state, [seeding.gone(one) for one in joined], "decommissioned")
-                await _gone_from_store(lab, _GUEST)
-                say(f"{_GUEST} was deleted from the inventory and the store; no agent was there to hear it")
-                promise(len(agent.kernel()) == before, "a dead agent's kernel stays as it was")
-            back = await until("the agent coming back", lambda: agent.is_up(pids))
-            took = await until(f"the objects of {_GUEST} going", lambda: not _keys(_PREFIXES) & agent.kernel().keys())
-            await until("all of it being gone", lambda: agent.kernel().keys() <= others)
+            async with agent.kept_down() as pids:
+                say(f"killed the agent of {agent.host} and kept it down; its journal has {before} objects")
+                seed.change(agent.state, [seed.deleted(one) for one in added], "decommissioned")
+                await _deleted_from_store(lab, _NEW_HOST)
+                say(f"deleted {_NEW_HOST} from the inventory and the store while no agent was watching")
+                promise(len(agent.kernel()) == before, "the kernel of a dead agent stays as it was")
+            back = await until("the agent to come back", lambda: agent.is_up(pids))
+            took = await until(
+                f"the routes of {_NEW_HOST} to be deleted", lambda: not _keys(_PREFIXES) & agent.kernel().keys()
+            )
+            await until("all its objects to be deleted", lambda: agent.kernel().keys() <= others)
         say(
             f"the agent is back after {back.total_seconds():.2f} s; {took.total_seconds():.2f} s later the "
-            f"{before - len(others)} objects of {_GUEST} are gone; in {gaps.looks:,} looks {len(gaps.missing)} of the "
-            f"{len(others)} others were ever missing"
+            f"{before - len(others)} objects of {_NEW_HOST} are deleted; {len(gaps.missing)} of the {len(others)} "
+            f"others were ever missing in {gaps.samples:,} samples"
         )
-        promise(not gaps.missing, f"nothing of a live host goes, but {_first(gaps.missing)} did")
+        promise(not gaps.missing, f"no object of a live host is deleted, but {_first(gaps.missing)} was")
 
 
 async def ip_reuse(lab: Lab, say: Say, seconds: float) -> None:
-    """While an agent is down a host goes, a new one gets its address, and its prefixes get new owners."""
-    from holdfast.lab.fleet import seed as seeding
+    """Delete a host while an agent is down, and give its address and prefixes to new owners."""
+    from holdfast.lab.fleet import seed
 
     agent = await _victim(lab)
     kept, moved = _PREFIXES[:2], _PREFIXES[2]
-    async with _visit(agent, say) as joined:
+    async with _added_host(agent, say) as added:
         changes, everything = agent.changes(), agent.kernel()
         async with watched(agent, everything.keys()) as gaps:
-            async with agent.held_down() as pids:
-                say(f"killed the agent of {agent.host} and held it down")
-                # In this order: what goes makes room for what comes, and the addresses are free for nobody in between.
-                heirs = [*guest(_HEIR, kept, "heir"), seeding.endpoint("r1-01", "moved-1", moved)]
-                seeding.change(agent.state, [*(seeding.gone(one) for one in joined), *heirs], "the address is reused")
-                await _gone_from_store(lab, _GUEST)
+            async with agent.kept_down() as pids:
+                say(f"killed the agent of {agent.host} and kept it down")
+                # One edit, deletes first: the addresses change their owner without ever being free.
+                new = [*_host(_REPLACEMENT, kept, "replacement"), seed.endpoint("r1-01", "moved-1", moved)]
+                seed.change(agent.state, [*(seed.deleted(one) for one in added), *new], "the address is reused")
+                await _deleted_from_store(lab, _NEW_HOST)
                 say(
-                    f"{_GUEST} was deleted; {_HEIR} has its address {seeding.underlay(_NUMBER)} and {len(kept)} of its "
-                    f"prefixes, r1-01 has the third"
+                    f"deleted {_NEW_HOST}; {_REPLACEMENT} has its address {seed.underlay(_NUMBER)} and {len(kept)} of "
+                    f"its prefixes, r1-01 has the third"
                 )
-            back = await until("the agent coming back", lambda: agent.is_up(pids))
-            took = await until(f"{moved} moving to r1-01", lambda: _leads_to(agent, moved, "r1-01"))
-            await _owned_by(agent, _HEIR)
+            back = await until("the agent to come back", lambda: agent.is_up(pids))
+            took = await until(f"{moved} to move to r1-01", lambda: _leads_to(agent, moved, "r1-01"))
+            await until(f"{agent.host} to know {_REPLACEMENT} as the owner", lambda: _is_replaced(agent))
         made = agent.changes() - changes
         say(
             f"the agent is back after {back.total_seconds():.2f} s; {took.total_seconds():.2f} s later everything has "
-            f"its new owner: {made} kernel change{'s' * (made != 1)}, and in {gaps.looks:,} looks {len(gaps.missing)} "
-            f"of {len(everything)} objects were ever missing"
+            f"its new owner: {made} kernel change{'s' * (made != 1)}; {len(gaps.missing)} of {len(everything)} objects "
+            f"were ever missing in {gaps.samples:,} samples"
         )
         promise(
-            not gaps.missing, f"a live owner's state is never deleted for a dead one, but {_first(gaps.missing)} was"
+            not gaps.missing,
+            f"an object of a live owner is never deleted for a dead one, but {_first(gaps.missing)} was",
         )
-        promise(made == 1, "only the prefix that is reached another way is changed in the kernel")
+        promise(made == 1, "only the prefix with a new next hop is changed in the kernel")
 
 
 def _leads_to(agent: LabAgent, prefix: str, host: str) -> bool:
-    """Whether that prefix is reached as the first workload of that host is."""
+    """Return True if that prefix has the same next hop as the first workload of that host."""
     kernel, number = agent.kernel(), int(host.rpartition("-")[2])
-    way = kernel.get(route(f"10.28.{number}.1/32"))
-    return isinstance(way, RemoteRoute) and kernel.get(route(prefix)) == way
+    shape = kernel.get(route(f"10.28.{number}.1/32"))
+    return isinstance(shape, RemoteRoute) and kernel.get(route(prefix)) == shape
 
 
-async def _owned_by(agent: LabAgent, host: str) -> None:
-    for _ in range(300):
-        owners = await agent.owners()
-        if host in owners and _GUEST not in owners:
-            return
-        await asyncio.sleep(0.2)
-    raise Broken(f"the agent of {agent.host} does not know {host} as the owner after 60 s")
+async def _is_replaced(agent: LabAgent) -> bool:
+    owners = await agent.owners()
+    return _REPLACEMENT in owners and _NEW_HOST not in owners
 
 
 def _first(keys: Collection[ClaimKey]) -> str:
@@ -318,6 +309,6 @@ def _first(keys: Collection[ClaimKey]) -> str:
 
 SCENES: Mapping[str, Scene] = {
     "agent-kill": agent_kill,
-    "node-gone-while-agent-down": node_gone,
+    "host-deleted-while-agent-down": host_deleted_while_agent_down,
     "ip-reuse": ip_reuse,
 }

@@ -1,8 +1,8 @@
-"""The history checker: every write of a region and every change of its leader, in the store's own order, judged.
+"""History checker: judges every write of a region and every change of its leader, in the store's own order.
 
-Promises to find: a write under a term that did not lead at that revision (so also any write of an old term after the
-new one began), two writers in one term, terms that do not grow, numbers that repeat. Nothing is sampled: etcd keeps
-each revision until it is compacted, and all of them are read.
+It finds a write under a term that did not lead at that revision (so also any write of an old term after the new one
+began), two writers in one term, terms that do not grow, and numbers that repeat. Nothing is sampled: etcd keeps each
+revision until it is compacted, and all of them are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER
 from holdfast.store.api import prefix_end
 
-_PATIENCE = 20.0
+_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +47,44 @@ History = Sequence[LeaderChange | AcceptedWrite]
 
 @dataclass
 class _Judge:
-    """What is known on the way through the history."""
+    """State of the check at one point of the history."""
 
     term: int = 0
     newest: int = 0
     writers: dict[int, str] = field(default_factory=dict)
     seen: set[WriterEntry] = field(default_factory=set)
 
-    def seat(self, seat: LeaderChange) -> Iterator[str]:
-        if seat.term and seat.term != self.term and seat.term <= self.newest:
-            yield f"revision {seat.revision}: term {seat.term} began after term {self.newest}"
-        self.term = seat.term
-        self.newest = max(self.newest, seat.term)
+    def on_leader(self, change: LeaderChange) -> Iterator[str]:
+        if change.term and change.term != self.term and change.term <= self.newest:
+            yield f"revision {change.revision}: term {change.term} began after term {self.newest}"
+        self.term = change.term
+        self.newest = max(self.newest, change.term)
 
-    def write(self, write: AcceptedWrite) -> Iterator[str]:
-        entry, said = write.entry, f"revision {write.revision}: {write.entry.server} wrote under term"
+    def on_write(self, write: AcceptedWrite) -> Iterator[str]:
+        entry, wrote = write.entry, f"revision {write.revision}: {write.entry.server} wrote under term"
         if entry.term != self.term:
             led = f"term {self.term} led" if self.term else "nobody led"
-            yield f"{said} {entry.term}, but {led}"
+            yield f"{wrote} {entry.term}, but {led}"
         if self.writers.setdefault(entry.term, entry.server) != entry.server:
-            yield f"{said} {entry.term}, which is {self.writers[entry.term]}'s"
-        # Only a second time: a write whose answer was lost may land after later ones, when a frozen member wakes.
+            yield f"{wrote} {entry.term}, which is {self.writers[entry.term]}'s"
+        # Order is not checked: a write whose answer was lost may land after later ones, when a frozen member wakes.
         if entry in self.seen:
-            yield f"{said} {entry.term} its number {entry.number} again"
+            yield f"{wrote} {entry.term} its number {entry.number} again"
         self.seen.add(entry)
 
 
 def violations(history: History) -> Sequence[str]:
-    """All that is wrong with a history, one sentence each."""
+    """Return everything that is wrong with a history, one sentence each."""
     judge = _Judge()
     return [
         sentence
         for event in history
-        for sentence in (judge.seat(event) if isinstance(event, LeaderChange) else judge.write(event))
+        for sentence in (judge.on_leader(event) if isinstance(event, LeaderChange) else judge.on_write(event))
     ]
 
 
 def writes_after(history: History, revision: int, server: str) -> int:
-    """How many writes of that server were accepted after a revision."""
+    """Count the writes of that server that were accepted after a revision."""
     return sum(
         1
         for one in history
@@ -93,13 +93,13 @@ def writes_after(history: History, revision: int, server: str) -> int:
 
 
 def read_history(url: str, region: Region) -> History:
-    """All of a region's history up to now, from one member of etcd."""
-    understood = (_understood(key, event, region) for key, event in read_events(url, own("")(region).encode()))
-    return [one for one in understood if one is not None]
+    """Read all of a region's history up to now from one etcd member."""
+    parsed = (_parse(key, event, region) for key, event in read_events(url, own("")(region).encode()))
+    return [one for one in parsed if one is not None]
 
 
 def read_events(url: str, prefix: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Everything that ever happened under a prefix up to now, in order, as etcd's gateway words it."""
+    """Yield every event under a prefix up to now, in order, in the JSON of etcd's gateway."""
     marker = prefix + b"lab/marker"
     last = int(_post(url, "/v3/kv/put", {"key": _text(marker), "value": ""})["header"]["revision"])
     for event in _events(url, prefix):
@@ -110,7 +110,7 @@ def read_events(url: str, prefix: bytes) -> Iterator[tuple[bytes, dict[str, Any]
             yield key, event
 
 
-def _understood(key: bytes, event: dict[str, Any], region: Region) -> LeaderChange | AcceptedWrite | None:
+def _parse(key: bytes, event: dict[str, Any], region: Region) -> LeaderChange | AcceptedWrite | None:
     revision, deleted = int(event["kv"]["mod_revision"]), event.get("type") == "DELETE"
     if key == LEADER.key(region, "leader"):
         return LeaderChange(revision, 0 if deleted else int(event["kv"]["create_revision"]))
@@ -128,7 +128,7 @@ def _events(url: str, prefix: bytes) -> Iterator[dict[str, Any]]:
         while line := stream.readline():
             result = json.loads(line)["result"]
             if result.get("canceled"):
-                raise RuntimeError(f"etcd does not have the whole history any more: {result}")
+                raise RuntimeError(f"etcd has compacted a part of the history: {result}")
             yield from result.get("events", ())
     finally:
         connection.close()
@@ -146,7 +146,7 @@ def _post(url: str, path: str, body: dict[str, str]) -> dict[str, Any]:
 
 def _connect(url: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
-    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
 
 
 def _text(key: bytes) -> str:

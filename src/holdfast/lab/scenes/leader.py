@@ -1,7 +1,7 @@
-"""Scenes: what the field does to a control plane, done to the lab, and what came of it.
+"""Scenes of leadership: the leader is killed or frozen, and etcd is killed.
 
-Each scene says what it did, what happened, how long that took, and whether the promise was kept. Nothing is assumed:
-leadership is read from the boards, the writes from the writers' own counts and from etcd's history.
+Each scene prints what it did, what happened and how long that took, and checks a promise. Nothing is assumed: the
+leader is read from the boards, writes from the writers' own counts and from etcd.
 """
 
 from __future__ import annotations
@@ -12,47 +12,44 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from holdfast.lab.fleet import fleet
+from holdfast.lab.fleet import layout
 from holdfast.lab.fleet.fenced_writer import WriterCounts
-from holdfast.lab.scenes import agent as agent_scenes
-from holdfast.lab.scenes import balancer as balancer_scenes
-from holdfast.lab.scenes import host as host_scenes
-from holdfast.lab.scenes import inventory as inventory_scenes
-from holdfast.lab.scenes import status as status_scenes
-from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
-from holdfast.model.base.time import Duration, Instant
+from holdfast.lab.scenes.stage import CLOCK, Lab, Say, Scene, obtain, promise, send, until
+from holdfast.model.base.time import Duration
 from holdfast.server.election.leadership import Leading
 
 TTL = Duration(seconds=5)
-_LED = TTL + Duration(seconds=3)
-"""A leader that fell silent is succeeded within its TTL and a second; the rest is for a busy machine."""
+_TAKEOVER = TTL + Duration(seconds=3)
+"""A silent leader is replaced within its TTL and a second; the rest is for a busy machine."""
 _ANSWERED = Duration(seconds=5)
-"""By then a write that was in hand when its process woke has been answered."""
+"""A write that a process had prepared when it was frozen is answered within this time after it wakes."""
 
 
-async def _who_leads(lab: Lab) -> tuple[str, Leading]:
-    found: list[tuple[str, Leading]] = []
+async def _leader(lab: Lab) -> tuple[str, Leading]:
+    async def read() -> tuple[str, Leading] | None:
+        return lab.leader()
 
-    def look() -> bool:
-        found[:] = filter(None, [lab.leader()])
-        return bool(found)
+    return await obtain("a leader", read)
 
-    await until("somebody leading", look)
-    return found[0]
+
+async def _takeover(lab: Lab, say: Say, before: Leading) -> str:
+    """Wait for a leader with a higher term, and return its name."""
+    took = await until("another server to lead", lambda: (found := lab.leader()) and found[1].term > before.term)
+    name, leading = await _leader(lab)
+    say(f"{name} leads after {took.total_seconds():.2f} s, term {leading.term}")
+    promise(took <= _TAKEOVER, f"a new leader within {_TAKEOVER.total_seconds():g} s")
+    return name
 
 
 async def leader_kill(lab: Lab, say: Say, seconds: float) -> None:
-    """SIGKILL for the whole server that leads."""
-    name, before = await _who_leads(lab)
+    """Kill all processes of the leading server (SIGKILL)."""
+    name, before = await _leader(lab)
     pids = lab.tree(name)
     send(pids, signal.SIGKILL)
-    say(f"killed {name}, which led term {before.term}: {len(pids)} processes, SIGKILL")
-    took = await until("another server leading", lambda: (found := lab.leader()) and found[1].term > before.term)
-    after, reign = await _who_leads(lab)
-    say(f"{after} leads after {took.total_seconds():.2f} s, term {reign.term}")
-    promise(took <= _LED, f"a new leader within {_LED.total_seconds():g} s")
-    back = await until(f"{name} coming back", lambda: lab.is_up(name, not_as=pids))
-    say(f"{name} was started again and is back after {back.total_seconds():.2f} s")
+    say(f"killed {name}, leader of term {before.term}: {len(pids)} processes, SIGKILL")
+    await _takeover(lab, say, before)
+    back = await until(f"{name} to come back", lambda: lab.is_up(name, not_as=pids))
+    say(f"{name} was restarted and is back after {back.total_seconds():.2f} s")
 
 
 @asynccontextmanager
@@ -61,92 +58,76 @@ async def _frozen(pids: list[int]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        # Workers first would find a silent supervisor; all at once is what a resumed machine does.
+        # All at once, as a resumed machine does: workers that wake first would find a silent supervisor.
         send(pids, signal.SIGCONT)
 
 
 async def leader_freeze(lab: Lab, say: Say, seconds: float) -> None:
-    """SIGSTOP for the whole server that leads, for a minute, then SIGCONT."""
-    name, before = await _who_leads(lab)
-    counted = await _counted(lab, name)
+    """Freeze all processes of the leading server for --seconds (SIGSTOP, SIGCONT)."""
+    name, before = await _leader(lab)
+    counted = await _writer_counts(lab, name)
     pids = lab.tree(name)
     async with _frozen(pids):
         began = CLOCK.now()
-        say(f"froze {name}, which led term {before.term}: {len(pids)} processes, SIGSTOP")
-        took = await until("another server leading", lambda: (found := lab.leader()) and found[1].term > before.term)
-        after, reign = await _who_leads(lab)
-        say(f"{after} leads after {took.total_seconds():.2f} s, term {reign.term}")
-        promise(took <= _LED, f"a new leader within {_LED.total_seconds():g} s")
+        say(f"froze {name}, leader of term {before.term}: {len(pids)} processes, SIGSTOP")
+        successor = await _takeover(lab, say, before)
         accepted = await lab.accepted(name)
         await asyncio.sleep(max(0.0, seconds - (CLOCK.now() - began).total_seconds()))
-        asleep = CLOCK.now() - began
-    woken = await _woken(lab, name, counted)
+        frozen = CLOCK.now() - began
+    woken = await _stepped_down(lab, name, counted)
     late = await lab.accepted(name) - accepted
     say(
-        f"old leader woke after {asleep.total_seconds():.0f} s, tried {woken.refused - counted.refused} writes, "
-        f"{late} accepted: {woken.reason or 'it looked first, and did not try'}"
+        f"{name} woke after {frozen.total_seconds():.0f} s and tried {woken.refused - counted.refused} writes, "
+        f"{late} accepted: {woken.reason or 'it checked its lease first, and did not try'}"
     )
     promise(late == 0, "no write of an old term is accepted")
-    promise(lab.leading(after) is not None, f"{after} went on leading")
+    promise(lab.leading(successor) is not None, f"{successor} still leads")
 
 
-async def _counted(lab: Lab, name: str) -> WriterCounts:
+async def _writer_counts(lab: Lab, name: str) -> WriterCounts:
+    return await obtain(f"an answer from the writer of {name}", lambda: lab.writer_counts(name))
+
+
+async def _stepped_down(lab: Lab, name: str, before: WriterCounts) -> WriterCounts:
+    """Wait until the woken server knows that it does not lead, and the write that it had prepared was answered."""
     began = CLOCK.now()
-    while (counts := await lab.counts(name)) is None:
-        if CLOCK.now() - began > PATIENCE:
-            raise Broken(f"the writer of {name} does not answer: wait until holdfast status is healthy")
-        await asyncio.sleep(0.1)
-    return counts
 
+    async def read() -> WriterCounts | None:
+        counts = await lab.writer_counts(name)
+        if counts is None or lab.leading(name) is not None or counts.believed_term:
+            return None
+        is_answered = counts.refused > before.refused or CLOCK.now() - began > _ANSWERED
+        return counts if is_answered else None
 
-async def _woken(lab: Lab, name: str, before: WriterCounts) -> WriterCounts:
-    """Waits until the woken server has understood that it does not lead, and what it had in hand was answered."""
-    began: Instant = CLOCK.now()
-    while (asleep := CLOCK.now() - began) < PATIENCE:
-        counts = await lab.counts(name)
-        understood = counts is not None and lab.leading(name) is None and not counts.believes
-        if counts is not None and understood and (counts.refused > before.refused or asleep > _ANSWERED):
-            return counts
-        await asyncio.sleep(0.1)
-    raise Broken(f"{name} did not come back to its senses within {PATIENCE.total_seconds():g} s")
+    return await obtain(f"{name} to step down", read)
 
 
 async def etcd_restart(lab: Lab, say: Say, seconds: float) -> None:
-    """SIGKILL for etcd; it is started again on the same data."""
-    name, before = await _who_leads(lab)
-    counted = {server: await _counted(lab, server) for server in fleet.SERVERS}
+    """Kill etcd (SIGKILL); the lab restarts it on the same data."""
+    name, before = await _leader(lab)
+    counted = {server: await _writer_counts(lab, server) for server in layout.SERVERS}
     pid = lab.etcd_pid()
-    pulses = {server: lab.tree(server) for server in fleet.SERVERS}
+    trees = {server: lab.tree(server) for server in layout.SERVERS}
     os.kill(pid, signal.SIGKILL)
     say(f"killed etcd (pid {pid}) while {name} led term {before.term}")
-    took = await until("etcd coming back", lambda: lab.etcd_pid() != pid)
-    say(f"etcd was started again after {took.total_seconds():.2f} s, on the same data")
-    working = await until("somebody leading and writing", lambda: lab.leader())
-    after, reign = await _who_leads(lab)
-    await _writes_again(lab, after, counted[after])
-    kept = "the same term" if reign.term == before.term else f"term {reign.term}"
-    say(f"{after} writes again {(took + working).total_seconds():.2f} s after the kill, {kept}")
-    restarted = [server for server in fleet.SERVERS if set(pulses[server]) != set(lab.tree(server))]
-    promise(not restarted, "no server process restarts because the store is away")
+    took = await until("etcd to come back", lambda: lab.etcd_pid() != pid)
+    say(f"etcd was restarted after {took.total_seconds():.2f} s, on the same data")
+    led = await until("a leader", lab.leader)
+    after, leading = await _leader(lab)
+    await until(f"{after} to write again", lambda: _has_written(lab, after, counted[after]))
+    term = "the same term" if leading.term == before.term else f"term {leading.term}"
+    say(f"{after} writes again {(took + led).total_seconds():.2f} s after the kill, {term}")
+    restarted = [server for server in layout.SERVERS if set(trees[server]) != set(lab.tree(server))]
+    promise(not restarted, "no server process restarts because the store is unreachable")
 
 
-async def _writes_again(lab: Lab, name: str, before: WriterCounts) -> None:
-    began = CLOCK.now()
-    while CLOCK.now() - began < PATIENCE:
-        counts = await lab.counts(name)
-        if counts is not None and counts.accepted > before.accepted:
-            return
-        await asyncio.sleep(0.05)
-    raise Broken(f"{name} did not write again within {PATIENCE.total_seconds():g} s")
+async def _has_written(lab: Lab, name: str, before: WriterCounts) -> bool:
+    counts = await lab.writer_counts(name)
+    return counts is not None and counts.accepted > before.accepted
 
 
 SCENES: Mapping[str, Scene] = {
     "leader-kill": leader_kill,
     "leader-freeze": leader_freeze,
     "etcd-restart": etcd_restart,
-    **balancer_scenes.SCENES,
-    **inventory_scenes.SCENES,
-    **agent_scenes.SCENES,
-    **host_scenes.SCENES,
-    **status_scenes.SCENES,
 }

@@ -1,29 +1,27 @@
-"""The stage of every scene: a running lab seen from outside, waiting for something to be so, and what a promise is.
-
-How a scene reaches into a lab from outside: its etcd and its database, each for the length of a block.
-"""
+"""Tools of every scene: a running lab seen from outside, waiting for a condition, and checking a promise."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from sqlalchemy import Engine
 
 from holdfast.inventory.sql.engine import database_url, open_engine
-from holdfast.lab.fleet import fleet
+from holdfast.lab.fleet import layout
 from holdfast.lab.fleet.fenced_writer import WriterCounts, writes_prefix
-from holdfast.lab.fleet.inventory import database
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.control import Request, ask
+from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import report
 from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, Leading, judge
@@ -32,10 +30,13 @@ from holdfast.store.transport.gateway import Connection
 
 CLOCK = SystemClock()
 PATIENCE = Duration(seconds=60)
+_POLL_S = 0.02
+
+T = TypeVar("T")
 
 
 class Broken(Exception):
-    """A promise was not kept, or the lab is not as the scene needs it; the message is one sentence."""
+    """A promise was broken, or the lab is not in the state that the scene needs; the message is one sentence."""
 
 
 Say = Callable[[str], None]
@@ -47,78 +48,116 @@ class Lab:
 
     folder: Path
 
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
     def board(self, daemon: str, role: str = "server") -> Board:
         return Board.open(self.folder / "run" / daemon / f"{role}.board", read_only=True)
 
     def leading(self, server: str) -> Leading | None:
         try:
-            said = judge(self.board(server).cell(LEADERSHIP_CELL, LeadershipCell).read(), (), CLOCK.now())
+            verdict = judge(self.board(server).cell(LEADERSHIP_CELL, LeadershipCell).read(), (), CLOCK.now())
         except BoardError:
             return None
-        return said if isinstance(said, Leading) else None
+        return verdict if isinstance(verdict, Leading) else None
 
     def leader(self) -> tuple[str, Leading] | None:
-        for server in fleet.SERVERS:
-            said = self.leading(server)
-            if said is not None:
-                return server, said
+        for server in layout.SERVERS:
+            leading = self.leading(server)
+            if leading is not None:
+                return server, leading
         return None
 
     def tree(self, daemon: str, role: str = "server") -> list[int]:
-        """The process ids of one daemon: its supervisor first, then every worker that has shown itself."""
+        """Return the process ids of one daemon: its supervisor first, then every worker that has started."""
         return [pid for pid in _processes(self.board(daemon, role), role) if pid is not None]
 
     def is_up(self, daemon: str, role: str = "server", *, not_as: Collection[int] = ()) -> bool:
-        """Whether its supervisor and all of its workers have shown themselves, none as one of these processes."""
+        """Return True if its supervisor and all workers have started, none of them as one of these processes."""
         try:
             found = set(_processes(self.board(daemon, role), role))
         except BoardError:
             return False
         return None not in found and found.isdisjoint(not_as)
 
-    async def counts(self, server: str) -> WriterCounts | None:
-        """What became of the server's writes, by its own word; None while it does not answer."""
-        path = self.folder / "run" / server / "server.sock"
-        said = await ask(path, Request("tell", {"do": "counts"}, "writer"), timeout=2.0)
-        return None if said.error else msgspec.convert(said.result, WriterCounts, strict=False)
+    async def ask(
+        self, daemon: str, worker: str, command: str, args: Mapping[str, object] | None = None, *, timeout: float = 5.0
+    ) -> Answer:
+        """Send a command to one worker; `daemon` is its control socket, such as `ctl-1/server`."""
+        request = Request("tell", {"do": command, "args": args or {}}, worker)
+        return await ask(self.folder / "run" / f"{daemon}.sock", request, timeout=timeout)
+
+    async def writer_counts(self, server: str) -> WriterCounts | None:
+        """Return what the server's writer counted; None while it does not answer."""
+        answer = await self.ask(f"{server}/server", "writer", "counts", timeout=2.0)
+        return None if answer.error else msgspec.convert(answer.result, WriterCounts, strict=False)
 
     async def accepted(self, server: str) -> int:
-        """How many writes of this server etcd has accepted, by etcd's word."""
-        url = fleet.endpoint(self.folder / "state")
+        """Return how many writes of this server etcd has accepted, counted by etcd."""
+        async with self.store() as store:
+            entry = await store.get(writes_prefix(Region()) + server.encode())
+        return entry.version if entry else 0
+
+    def etcd_pid(self) -> int:
+        return int((layout.etcd_folder(self.state) / "pid").read_text(encoding="ascii"))
+
+    @contextlib.asynccontextmanager
+    async def store(self) -> AsyncIterator[EtcdStore]:
+        """Connect to the lab's etcd for the length of the block."""
+        url = layout.endpoint(self.state)
         if url is None:
             raise Broken("the lab's etcd has not been started yet")
         store = EtcdStore(Connection((url,)))
         try:
-            entry = await store.get(writes_prefix(Region()) + server.encode())
+            yield store
         finally:
             await store.close()
-        return entry.version if entry else 0
 
-    def etcd_pid(self) -> int:
-        return int((fleet.etcd_folder(self.folder / "state") / "pid").read_text(encoding="ascii"))
+    @contextlib.contextmanager
+    def database(self) -> Iterator[Engine]:
+        """Open the lab's inventory for the length of the block."""
+        engine = open_engine(database_url(layout.database(self.state)))
+        try:
+            yield engine
+        finally:
+            engine.dispose()
 
 
 def _processes(board: Board, role: str) -> list[int | None]:
-    said = report(board, role, "", CLOCK.now())
-    return [said.supervisor_pid, *(worker.pid for worker in said.workers)]
+    shown = report(board, role, "", CLOCK.now())
+    return [shown.supervisor_pid, *(worker.pid for worker in shown.workers)]
 
 
-async def until(what: str, look: Callable[[], object], most: Duration = PATIENCE) -> Duration:
-    """Waits for something to be so; how long that took."""
+async def until(
+    what: str, condition: Callable[[], object | Awaitable[object]], within: Duration = PATIENCE
+) -> Duration:
+    """Wait for a condition, and return how long that took. Raises `Broken` with `what` when time is up."""
     began = CLOCK.now()
-    while not look():
-        if CLOCK.now() - began > most:
-            raise Broken(f"{what} did not happen within {most.total_seconds():g} s")
-        await asyncio.sleep(0.02)
+
+    async def met() -> bool | None:
+        result = condition()
+        return bool(await result if inspect.isawaitable(result) else result) or None
+
+    await obtain(what, met, within)
     return CLOCK.now() - began
+
+
+async def obtain(what: str, read: Callable[[], Awaitable[T | None]], within: Duration = PATIENCE) -> T:
+    """Wait until `read` returns something, and return that. Raises `Broken` with `what` when time is up."""
+    began = CLOCK.now()
+    while (found := await read()) is None:
+        if CLOCK.now() - began > within:
+            raise Broken(f"timed out after {within.total_seconds():g} s waiting for {what}")
+        await asyncio.sleep(_POLL_S)
+    return found
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
-        try:
+        # A worker whose supervisor was killed a moment ago may have exited already.
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue  # a worker whose supervisor was killed a moment ago is gone already
 
 
 def promise(kept: bool, what: str) -> None:
@@ -127,24 +166,4 @@ def promise(kept: bool, what: str) -> None:
 
 
 Scene = Callable[[Lab, Say, float], Awaitable[None]]
-
-
-@contextlib.asynccontextmanager
-async def store_of(lab: Lab) -> AsyncIterator[EtcdStore]:
-    url = fleet.endpoint(lab.folder / "state")
-    if url is None:
-        raise Broken("the lab's etcd has not been started yet")
-    store = EtcdStore(Connection((url,)))
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-@contextlib.contextmanager
-def database_of(lab: Lab) -> Iterator[Engine]:
-    engine = open_engine(database_url(database(lab.folder / "state")))
-    try:
-        yield engine
-    finally:
-        engine.dispose()
+"""Takes the lab, a function that prints one line, and the seconds that a freeze or an outage lasts."""

@@ -15,8 +15,8 @@ from holdfast.balancer.dataplane.nftables import NftablesDataplane
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import resolve_services
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings
+from holdfast.cli.doctor import Severity
 from holdfast.cli.doctor.balancer import replies
-from holdfast.cli.doctor.finding import Severity
 from holdfast.runtime.control import Declined
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
@@ -201,7 +201,7 @@ def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_p
                 found = await measured(reconciler)
         assert found["web-2"].unanswered == found["web-2"].flows >= 5
         rows = [{"frontend": "www", "backend": name, **asdict(passed)} for name, passed in found.items()]
-        assert [(one.mark, one.sentence.split()[0]) for one in replies(rows)] == [(Severity.WRONG, "web-2")]
+        assert [(one.severity, one.sentence.split()[0]) for one in replies(rows)] == [(Severity.WRONG, "web-2")]
 
     server.batch(["route add blackhole 10.1.1.2"])
     try:

@@ -1,4 +1,4 @@
-"""The lab's scenes of status: a poisoned key stops nobody, a backlog is bounded and named; the fleet on a page."""
+"""Scenes of status: an unreadable value stops no worker, a backlog is bounded; the fleet on the status page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.testing.real.processes import wait_until
-from tests.lab.breaking import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd
 
 
 def holdfast(lab: Path, *arguments: str) -> Result:
@@ -17,27 +17,27 @@ def holdfast(lab: Path, *arguments: str) -> Result:
 
 
 @needs_etcd
-def test_a_poisoned_key_is_named_and_stops_nobody(lab: Path) -> None:
+def test_an_unreadable_value_is_reported_and_stops_no_worker(lab: Path) -> None:
     wait_until(lambda: "HOSTS" in holdfast(lab, "status").output, "the lab's hosts are on the page", within=90)
-    result = broken(lab, "poison-key")
+    result = broken(lab, "unreadable-value")
     assert result.exit_code == 0, result.output
-    assert "scene-poisoned-0/status: JSON of the wrong shape" in result.output
-    assert "4 of 4 poisoned hosts count as present" in result.output
-    assert re.search(r"a neighbour's report is in the inventory after \d+\.\d\d s", result.output)
+    assert "scene-unreadable-0/status: JSON of the wrong shape" in result.output
+    assert "4 of 4 hosts with an unreadable value count as present" in result.output
+    assert re.search(r"a valid report is in the inventory after \d+\.\d\d s", result.output)
 
 
 @needs_etcd
-def test_a_backlog_is_bounded_and_called_by_its_name(lab: Path) -> None:
+def test_a_backlog_is_bounded_and_named_as_ours(lab: Path) -> None:
     wait_until(lambda: "HOSTS" in holdfast(lab, "status").output, "the lab's hosts are on the page", within=90)
-    result = broken(lab, "backlog")
+    result = broken(lab, "status-backlog")
     assert result.exit_code == 0, result.output
-    assert re.search(r"waiting: \d+ objects, [\d,]+ revisions behind", result.output)
-    assert "agent-status says: status is behind, our backlog: " in result.output
+    assert re.search(r"backlog: \d+ objects, [\d,]+ revisions", result.output)
+    assert "agent-status reports: status is behind, our backlog: " in result.output
     assert "the last report of every host is in the inventory" in result.output
 
 
 @needs_etcd
-def test_the_page_has_hosts_and_endpoints_and_an_endpoint_tells_what_its_status_is_made_of(lab: Path) -> None:
+def test_the_page_has_hosts_and_endpoints_and_explain_shows_the_status_of_an_endpoint(lab: Path) -> None:
     pages: list[str] = []
 
     def whole() -> bool:

@@ -1,8 +1,8 @@
-"""The demonstration that `holdfast up` runs until there is a whole fleet to run: one reconciler, for real.
+"""Worker for the tests of the operator's commands: a real reconciler that needs neither etcd nor root.
 
-`routes` keeps a dataplane (a file, so that it outlives the worker as a kernel does) equal to a list of wanted routes
-(another file, for you to edit), through the same loop, gates, ledger and decision log as everything else. `seed`
-writes the first list and is done.
+`routes` keeps one file (the dataplane, which outlives the worker as a kernel does) equal to another file (the wanted
+routes, which a test edits), through the same loop, gates, ledger and decision log as every other place. `seed` writes
+the first list and completes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 
 log = structlog.get_logger(__name__)
 
-WORKERS = (Spec("seed", "holdfast.lab.demo:seed", once=True), Spec("routes", "holdfast.lab.demo:routes"))
+WORKERS = (Spec("seed", "tests.cli.route_worker:seed", once=True), Spec("routes", "tests.cli.route_worker:routes"))
 HOSTS = 12
 
 Key = tuple[int, int, int]
-"""Family, address as a number, prefix length: routes sort as people read them."""
+"""Family, address as a number, prefix length: routes sort in the order in which people read them."""
 
 _KINDS: Kinds[Key] = one_kind("routes")
 
 
 class BadRoutes(ValueError):
-    """The file of wanted routes makes no sense; the message is one sentence."""
+    """The file of wanted routes cannot be parsed; the message is one sentence."""
 
 
 def key_of(prefix: str) -> Key:
@@ -59,7 +59,7 @@ def dataplane_file(state: Path) -> Path:
 
 
 def decode(content: bytes) -> dict[Key, str]:
-    """Prefix → gateway."""
+    """Parse a table of prefix → gateway."""
     try:
         table = msgspec.json.decode(content, type=dict[str, str])
         return {key_of(prefix): gateway for prefix, gateway in table.items()}
@@ -73,7 +73,7 @@ def encode(routes: Mapping[Key, str]) -> bytes:
 
 
 class WantedRoutes(MemorySource[Key, str]):
-    """The list of wanted routes. A bad file is named once, and the last good list stays wanted."""
+    """Wanted routes, read from a file. A bad file is logged once, and the last good list stays wanted."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class WantedRoutes(MemorySource[Key, str]):
         self.revision = 0
 
     def changed(self) -> bool:
-        """Looks at the file; whether there is a new good list."""
+        """Read the file; return True if it holds a new valid list."""
         try:
             content = self._path.read_bytes()
         except OSError as error:
@@ -96,7 +96,7 @@ class WantedRoutes(MemorySource[Key, str]):
         try:
             routes = decode(content)
         except BadRoutes as bad:
-            log.error(f"{self._path} makes no sense, the last good list stays wanted: {bad}")
+            log.error("wanted routes are unreadable; keeping the last good list", file=str(self._path), error=str(bad))
             return False
         self.revision += 1
         self.objects = {key: Owned(gateway, "file", self.revision) for key, gateway in routes.items()}
@@ -104,7 +104,7 @@ class WantedRoutes(MemorySource[Key, str]):
 
 
 class FileDataplane(MemoryTarget[Key, str]):
-    """A dataplane that outlives its worker."""
+    """Dataplane in a file, which outlives its worker."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -142,7 +142,6 @@ async def seed(worker: Worker) -> None:
     if not path.exists():
         routes = {key_of(f"10.28.{host}.0/26"): f"192.0.2.{host}" for host in range(1, HOSTS + 1)}
         write_atomically(path, encode(routes))
-        log.info(f"wrote the first list of wanted routes, of {HOSTS} hosts, to {path}")
 
 
 async def routes(worker: Worker) -> None:

@@ -13,24 +13,24 @@ from pathlib import Path
 import pytest
 
 from holdfast.lab.fleet import kernel_hosts as hosts
-from holdfast.lab.scenes.host import place
+from holdfast.lab.scenes.host import kernel_host
 from holdfast.lab.scenes.stage import Broken, Lab
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import answers
 from holdfast.testing.real.processes import Process, folder, wait_until
-from tests.lab.breaking import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Path]:
     with or_skip(network()), folder() as home:
-        process = Process([sys.executable, "-m", "tests.lab.kernel_hosts", str(home)], log=home / "log")
+        process = Process([sys.executable, "-m", "tests.lab.kernel_lab", "hosts", str(home)], log=home / "log")
         process.start()
         try:
             wait_until((home / "run" / "lab.sock").exists, "the lab runs", within=180)
-            at = place(Lab(home))
-            wait_until(lambda: answers(at.here, hosts.workload_address(3, 2)), "workloads talk", within=180)
+            at = kernel_host(Lab(home))
+            wait_until(lambda: answers(at.workload, hosts.workload_address(3, 2)), "workloads talk", within=180)
             yield home
         finally:
             process.stop(within=60)
@@ -39,7 +39,7 @@ def lab() -> Iterator[Path]:
 @needs_etcd
 @pytest.mark.soak
 def test_on_the_kernel_a_killed_agent_comes_back_and_no_ping_is_lost(lab: Path) -> None:
-    result = broken(lab, "agent-traffic")
+    result = broken(lab, "agent-kill-under-traffic")
     assert result.exit_code == 0, result.output
     assert re.search(r"compared everything: 0 changes in the kernel; 0 of [\d,]+ pings were lost", result.output)
 
@@ -53,5 +53,5 @@ def test_on_the_kernel_flushed_routes_come_back(lab: Path) -> None:
 
 
 def test_without_hosts_on_the_kernel_the_scene_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="the scene needs one on the kernel \\(sudo make lab\\)"):
-        place(Lab(tmp_path))
+    with pytest.raises(Broken, match="this scene needs hosts on the kernel: sudo make lab"):
+        kernel_host(Lab(tmp_path))

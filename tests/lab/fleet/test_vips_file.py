@@ -31,14 +31,14 @@ def of_both(path: Path) -> tuple[VipsFile, VipsFile]:
     return ours, theirs
 
 
-def test_what_was_made_outlives_who_made_it(tmp_path: Path) -> None:
+def test_objects_outlive_the_process_that_made_them(tmp_path: Path) -> None:
     ours, _ = of_both(tmp_path / "vips.json")
     found = VipsFile(path=tmp_path / "vips.json")
     assert asyncio.run(found.read()) == ours.objects
     assert found.writes == len(FULL)
 
 
-def test_a_client_that_looks_late_misses_no_end_of_its_flows(tmp_path: Path) -> None:
+def test_a_client_that_reads_late_misses_no_end_of_its_flows(tmp_path: Path) -> None:
     ours, client = of_both(tmp_path / "vips.json")
     others = {flow for flow, to in client.flows.items() if to == TWO}
     dead = BackendEntry(0, kill=True)
@@ -59,5 +59,5 @@ def test_a_weight_of_zero_leaves_a_clients_flows_alone(tmp_path: Path) -> None:
 
 def test_a_malformed_file_is_an_unreachable_dataplane(tmp_path: Path) -> None:
     (tmp_path / "vips.json").write_text('{"vips": {"nowhere": {}}}')
-    with pytest.raises(Away, match="delete it for an empty one"):
+    with pytest.raises(Away, match="To start with an empty one: delete the file"):
         asyncio.run(VipsFile(path=tmp_path / "vips.json").read())

@@ -1,6 +1,6 @@
-"""The demonstration of the one loop, as `holdfast up` runs it, without the rest of the fleet; and a hand on it.
+"""A supervised `routes` worker in processes of its own, and the operator's commands on it.
 
-python -m tests.cli.routes FOLDER
+python -m tests.cli.harness FOLDER
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.cli.daemons.run import run_role
 from holdfast.config import FlagValue
-from holdfast.lab import demo
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.testing.real.processes import tool, wait_until
+from tests.cli import route_worker
 
 ROOT = Path(__file__).parents[2]
-ALL = {f"10.28.{host}.0/26": f"192.0.2.{host}" for host in range(1, demo.HOSTS + 1)}
+ALL = {f"10.28.{host}.0/26": f"192.0.2.{host}" for host in range(1, route_worker.HOSTS + 1)}
 
 
 class Routes:
-    """A running demonstration, and the commands of an operator on it."""
+    """A running daemon with a `routes` worker."""
 
-    def __init__(self, folder: Path, module: str = "tests.cli.routes", *arguments: str) -> None:
+    def __init__(self, folder: Path, module: str = "tests.cli.harness", *arguments: str) -> None:
         self.folder = folder
         self.runtime, self.state = folder / "run", folder / "state"
         self.log_file = folder / "log"
@@ -54,16 +54,16 @@ class Routes:
         return CliRunner().invoke(main, [*arguments, "--runtime", str(self.runtime)], input=confirm)
 
     def want(self, routes: Mapping[str, str] | str) -> None:
-        """Writes the list as an editor does: a new file in place of the old."""
+        """Replace the list of wanted routes by renaming a new file over it, as an editor does."""
         text = routes if isinstance(routes, str) else json.dumps(routes)
-        path = demo.wanted_file(self.state)
+        path = route_worker.wanted_file(self.state)
         path.with_suffix(".edit").write_text(text)
         path.with_suffix(".edit").replace(path)
 
     def dataplane(self) -> dict[str, str]:
         with contextlib.suppress(FileNotFoundError):
-            table = demo.decode(demo.dataplane_file(self.state).read_bytes())
-            return {demo.show(key): gateway for key, gateway in table.items()}
+            table = route_worker.decode(route_worker.dataplane_file(self.state).read_bytes())
+            return {route_worker.show(key): gateway for key, gateway in table.items()}
         return {}
 
     def worker(self, name: str = "routes") -> WorkerReport | None:
@@ -94,8 +94,8 @@ class Routes:
     def until_state_is(self, state: str) -> None:
         self.until(lambda: (shown := self.worker()) is not None and shown.state == state, f"its state is {state}")
 
-    def until_told(self, what: str) -> None:
-        """What was done is written down after it was done."""
+    def until_recorded(self, what: str) -> None:
+        """Wait for the history: a decision is recorded after it was applied."""
         self.until(lambda: what in self.holdfast("history").stdout, f"the history has: {what}")
 
     def end(self) -> None:
@@ -107,7 +107,7 @@ class Routes:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Routes]:
-    one = Routes(folder, "tests.cli.routes", str(folder))
+    one = Routes(folder, "tests.cli.harness", str(folder))
     try:
         one.until_routes_are(ALL)
         yield one
@@ -123,4 +123,4 @@ if __name__ == "__main__":
         "runtime.backoff_first": "50ms",
         "runtime.backoff_most": "100ms",
     }
-    run_role("lab", demo.WORKERS, None, [FlagValue("test", name, value) for name, value in settings.items()])
+    run_role("lab", route_worker.WORKERS, None, [FlagValue("test", name, value) for name, value in settings.items()])

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.cli.common.format import clock, count, short
-from holdfast.cli.status.page import StatusPage, exit_code, is_well, look, render
+from holdfast.cli.status.page import exit_code, is_healthy, render
+from holdfast.cli.status.view import StatusView, read_status
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
@@ -58,8 +58,8 @@ BRAKE = {
     "reason": "would delete 34,812 of 40,000 routes (87.0%): less than half would stay",
     "opens": "holdfast allow routes/brake --once --reason …",
 }
-HEALTHY = StatusPage([daemon(SEED, worker("routes", backlog=12_345, lag_s=2.04))])
-TROUBLED = StatusPage(
+HEALTHY = StatusView([daemon(SEED, worker("routes", backlog=12_345, lag_s=2.04))])
+TROUBLED = StatusView(
     [
         daemon(
             worker("routes", state="held: brake", backlog=34_812, lag_s=214.2),
@@ -100,35 +100,36 @@ TROUBLED = StatusPage(
 HEALTHY_PAGE = """\
 holdfast 1.2.3   agent   03:07:09Z
 
-NEEDS YOU  0        handled by itself  0
+NEEDS ACTION  0     recovering  0
 
-WORKER (agent)       PULSE   STATE                 BACKLOG     LAG   RESTARTS 24h
-seed                     –   completed                   –       –   0
-routes               0.4 s   ok                     12,345   2.0 s   0
+WORKER (agent)       PULSE  STATE                 BACKLOG     LAG  RESTARTS 24h
+seed                     –  completed                   –       –  0
+routes               0.4 s  ok                     12,345   2.0 s  0
 """
 
 TROUBLED_PAGE = """\
 holdfast 1.2.3   agent   03:07:09Z
 
-NEEDS YOU  4        handled by itself  2
- 1 routes           held by brake 00:03:34: would delete 34,812 of 40,000 routes (87.0%): less than half would stay
-                    look: holdfast plan routes     open: holdfast allow routes/brake --once --reason …
- 2 reporter         crash-looping, 7 restarts in 24 h; last it exited (exit code 1)
-                    look: holdfast history worker/reporter
- 3 auditor          objects are failing: 2
-                    look: holdfast plan auditor
- 4 auditor          no full comparison finished in three intervals
-                    look: holdfast plan auditor
- · peers            waiting: list of wanted routes; what is programmed stays
- · prober           hung (no heartbeat for 11.2 s); it is being replaced
+NEEDS ACTION  4     recovering  2
+ 1 routes           held by brake for 00:03:34: would delete 34,812 of 40,000 routes (87.0%): less than half would stay
+                    To inspect: holdfast plan routes
+                    To release: holdfast allow routes/brake --once --reason …
+ 2 reporter         crash-looping, 7 restarts in 24 h; last failure: exited (exit code 1)
+                    To inspect: holdfast history worker/reporter
+ 3 auditor          objects failing: 2
+                    To inspect: holdfast plan auditor
+ 4 auditor          no full comparison finished within three intervals
+                    To inspect: holdfast plan auditor
+ · peers            waiting: list of wanted routes; programmed state stays
+ · prober           hung (no heartbeat for 11.2 s); it is being restarted
 
-WORKER (agent)       PULSE   STATE                             BACKLOG     LAG   RESTARTS 24h
-routes               0.4 s   held: brake                        34,812   3m34s   0
-peers                0.4 s   waiting: list of wanted routes          3   2h05m   0
-reporter                 –   crash-looping                           –       –   7  exited 3.2 s ago
-prober              12.0 s   ending                                  0   0.0 s   1  hung 1.1 s ago
-mender               0.4 s   ok                                      0   0.0 s   1  stalled 2d13h ago, back in 1.6 s
-auditor              0.4 s   failing: 2                              2   0.0 s   0
+WORKER (agent)       PULSE  STATE                             BACKLOG     LAG  RESTARTS 24h
+routes               0.4 s  held: brake                        34,812   3m34s  0
+peers                0.4 s  waiting: list of wanted routes          3   2h05m  0
+reporter                 –  crash-looping                           –       –  7  exited 3.2 s ago
+prober              12.0 s  ending                                  0   0.0 s  1  hung 1.1 s ago
+mender               0.4 s  ok                                      0   0.0 s  1  stalled 2d13h ago, back in 1.6 s
+auditor              0.4 s  failing: 2                              2   0.0 s  0
 """
 
 
@@ -138,6 +139,16 @@ def test_a_healthy_page_to_the_letter() -> None:
 
 def test_a_page_with_problems_to_the_letter() -> None:
     assert render(TROUBLED, NOW) == TROUBLED_PAGE
+
+
+def test_sentences_wrap_at_the_width_of_the_terminal_and_commands_do_not() -> None:
+    lines = render(TROUBLED, NOW, 80).splitlines()
+    assert lines[3:7] == [
+        " 1 routes           held by brake for 00:03:34: would delete 34,812 of 40,000",
+        "                    routes (87.0%): less than half would stay",
+        "                    To inspect: holdfast plan routes",
+        "                    To release: holdfast allow routes/brake --once --reason …",
+    ]
 
 
 ETCD = StoreSeen("3.5.16", members=3, answering=3, revision=9_184_467, round_trip_ms=2.2)
@@ -151,96 +162,97 @@ SERVER = [daemon(worker("elector", state="following ctl-1", backlog=None, lag_s=
 def lines_of(server: ElectorView) -> list[str]:
     return [
         line
-        for line in render(StatusPage(SERVER, servers=[server]), NOW).splitlines()
+        for line in render(StatusView(SERVER, servers=[server]), NOW).splitlines()
         if line.startswith(("STORE", "LEAD"))
     ]
 
 
 def test_store_and_leader_to_the_letter() -> None:
     store = "STORE    etcd 3.5.16   3 of 3 members   rev 9,184,467   round trip 2 ms"
-    led = "LEADER   ctl-1   term 9180022   2d13h   lease 13.2 of 15 s     followers: ctl-2 unable, ctl-3 able"
+    led = "LEADER   ctl-1   term 9180022   2d13h   lease 13.2 of 15 s   followers: ctl-2 not ready, ctl-3 ready"
     assert lines_of(LEADS) == [store, led]
-    assert lines_of(FOLLOWS) == [store, "LEADER   ctl-1   seen from ctl-2 (following)     followers: ctl-2 able"]
+    assert lines_of(FOLLOWS) == [store, "LEADER   ctl-1   seen from ctl-2 (following)   followers: ctl-2 ready"]
 
 
-def test_nobody_leading_needs_you() -> None:
-    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, leader="")])
+def test_a_fleet_without_a_leader_needs_action() -> None:
+    view = StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, leader="")])
     assert exit_code(view) == 1
-    assert "nobody leads: nothing is written until somebody does" in render(view, NOW)
+    assert "no leader: nothing is written until a server is elected" in render(view, NOW)
 
 
-def test_a_server_that_is_refused_needs_you_and_says_why() -> None:
+def test_a_server_that_is_refused_needs_action_and_says_why() -> None:
     taken = "the name ctl-2 is taken by r1 (pid 7): give this server another server.name"
-    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, refused=taken)])
+    view = StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, refused=taken)])
     assert exit_code(view) == 1
-    assert f" 1 ctl-2            takes no part in elections: {taken}\n" in render(view, NOW)
+    assert f" 1 ctl-2            not a candidate for leader: {taken}\n" in render(view, NOW)
 
 
-def test_a_paused_server_is_told_of_but_does_not_need_you() -> None:
-    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice until 03:30:00Z: “disk swap”")])
+def test_a_paused_server_is_shown_but_needs_no_action() -> None:
+    view = StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice until 03:30:00Z: “disk swap”")])
     assert exit_code(view) == 0
     assert (
-        " · ctl-2            takes no part in elections: paused by alice until 03:30:00Z: “disk swap”\n"
-        "                    open: holdfast resume server\n"
+        " · ctl-2            not a candidate for leader: paused by alice until 03:30:00Z: “disk swap”\n"
+        "                    To release: holdfast resume server\n"
     ) in render(view, NOW)
 
 
-def test_healthy_is_0_and_needing_you_is_1() -> None:
+def test_healthy_is_0_and_needing_action_is_1() -> None:
     assert (exit_code(HEALTHY), exit_code(TROUBLED)) == (0, 1)
 
 
-def test_who_waits_for_health_waits_for_workers_that_are_starting_too() -> None:
-    starting = StatusPage([daemon(worker("elector", state="starting", pulse_s=None))])
-    assert [is_well(view) for view in (HEALTHY, TROUBLED, starting)] == [True, False, False]
+def test_waiting_for_health_includes_workers_that_are_starting() -> None:
+    starting = StatusView([daemon(worker("elector", state="starting", pulse_s=None))])
+    assert [is_healthy(view) for view in (HEALTHY, TROUBLED, starting)] == [True, False, False]
 
 
-def test_what_mends_itself_does_not_need_you() -> None:
+def test_a_problem_that_recovers_by_itself_needs_no_action() -> None:
     waits = worker("routes", state="waiting: database", verdict="waiting")
-    assert exit_code(StatusPage([daemon(waits)])) == 0
+    assert exit_code(StatusView([daemon(waits)])) == 0
 
 
-def test_who_waits_for_more_than_a_minute_needs_you() -> None:
+def test_a_wait_of_more_than_a_minute_needs_action() -> None:
     waits = worker("routes", state="waiting: database", verdict="waiting", waiting_s=61.0)
-    view = StatusPage([daemon(waits)])
+    view = StatusView([daemon(waits)])
     assert exit_code(view) == 1
     assert render(view, NOW).splitlines()[2:5] == [
-        "NEEDS YOU  1        handled by itself  0",
-        " 1 routes           waiting: database (for 00:01:01); what is programmed stays",
-        "                    look: holdfast doctor",
+        "NEEDS ACTION  1     recovering  0",
+        " 1 routes           waiting: database (for 00:01:01); programmed state stays",
+        "                    To inspect: holdfast doctor",
     ]
 
 
-def test_a_store_that_was_restored_needs_you_and_says_what_opens_it() -> None:
+def test_a_store_that_was_restored_needs_action_and_says_what_opens_it() -> None:
     sentence, opens = "the store went back to revision 7", "holdfast store adopt --reason WHY"
     server = ElectorView("a", "leading", "a", 7, 1.0, 9.0, 15.0, {}, refuses_store=sentence, opens=opens)
-    view = StatusPage([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
+    view = StatusView([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
     assert exit_code(view) == 1
-    assert render(view, NOW).splitlines()[2:5] == [
-        "NEEDS YOU  1        handled by itself  0",
+    assert render(view, NOW).splitlines()[2:6] == [
+        "NEEDS ACTION  1     recovering  0",
         f" 1 store            {sentence}",
-        f"                    look: holdfast doctor     open: {opens}",
+        "                    To inspect: holdfast doctor",
+        f"                    To release: {opens}",
     ]
 
 
 def test_a_supervisor_that_does_not_answer_is_2_and_is_the_first_problem() -> None:
-    view = StatusPage(TROUBLED.reports, TROUBLED.held, silent=["agent"])
+    view = StatusView(TROUBLED.reports, TROUBLED.held, silent=["agent"])
     assert exit_code(view) == 2
     assert render(view, NOW).splitlines()[3] == (
-        " 1 agent            its supervisor (pid 4711) does not answer, last pulse 0.6 s ago; "
-        "its workers end without it"
+        " 1 agent            the supervisor (pid 4711) does not answer, last pulse 0.6 s ago; "
+        "its workers exit without it"
     )
 
 
-def test_nobody_there_is_2_with_one_sentence(tmp_path: Path) -> None:
+def test_no_daemon_is_2_with_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
     assert (result.exit_code, result.output) == (
         2,
-        f"Error: no Holdfast daemon runs in {tmp_path}: start one with holdfast up, or name --runtime DIR\n",
+        f"Error: no Holdfast daemon is running in {tmp_path}: start one with holdfast up, or set --runtime DIR\n",
     )
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish"])
-def test_a_socket_and_a_board_that_both_tell_nothing_is_2(tmp_path: Path, content: bytes) -> None:
+def test_a_daemon_without_socket_and_board_is_2(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "agent.sock").touch()
     (tmp_path / "agent.board").write_bytes(content)
     result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
@@ -249,20 +261,7 @@ def test_a_socket_and_a_board_that_both_tell_nothing_is_2(tmp_path: Path, conten
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(0, "0.0 s"), (0.44, "0.4 s"), (59.94, "59.9 s"), (59.96, "1m00s"), (60, "1m00s"), (3_599.9, "59m59s")],
-)
-def test_short_times(seconds: float, told: str) -> None:
-    assert short(seconds) == told
-
-
-def test_times_and_counts_as_people_read_them() -> None:
-    assert (short(7_500), short(219_600), clock(214.9)) == ("2h05m", "2d13h", "00:03:34")
-    assert (count(34_812), count(0), count(None)) == ("34,812", "0", "–")
-
-
-def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothing(tmp_path: Path) -> None:
+def test_a_killed_daemon_is_shown_as_dead_and_its_workers_without_state(tmp_path: Path) -> None:
     died = subprocess.Popen(["true"])
     died.wait()
     board = Board.create(tmp_path / "server.board", ["supervisor", "elector", "elector/record"])
@@ -272,13 +271,13 @@ def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothin
     board.cell("elector/record", WorkerRecord).write(WorkerRecord(phase="running", verdict="healthy"))
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(tmp_path / "server.sock"))
-    page = render(asyncio.run(look(tmp_path)), NOW)
-    assert f"it is gone: its supervisor (pid {died.pid}) ended without a word" in page
+    page = render(asyncio.run(read_status(tmp_path)), NOW)
+    assert f"the supervisor (pid {died.pid}) died, and its workers with it" in page
     assert "leading" not in page
 
 
-def test_the_first_line_says_which_fleet_and_whose_view_this_is() -> None:
-    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, fleet="prod-ams")])
+def test_the_first_line_names_the_fleet_and_the_server_whose_view_it_is() -> None:
+    view = StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, fleet="prod-ams")])
     first = render(view, NOW).splitlines()[0]
     assert first.endswith("Z   seen from ctl-2 (following)")
     assert "   fleet prod-ams   " in first

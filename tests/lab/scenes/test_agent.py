@@ -1,4 +1,4 @@
-"""The agent's scenes on a lab of real processes, and what they say when a promise is broken."""
+"""Scenes of the agent on a lab of real processes, and how a missing object is noticed."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from click.testing import CliRunner, Result
 from holdfast.agent.claims import RemoteRoute, nexthop, route
 from holdfast.agent.dataplane.file import FileContent, FileObject, save
 from holdfast.cli import main
-from holdfast.lab.fleet.agents import kernel_file
+from holdfast.lab.fleet.layout import kernel_file
 from holdfast.lab.scenes.agent import LabAgent, watched
 from holdfast.lab.scenes.stage import Lab, until
 from holdfast.testing.real.processes import wait_until
-from tests.lab.breaking import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd
 
 
 @needs_etcd
-def test_a_killed_agent_is_back_with_what_it_missed_and_nothing_else_has_changed(lab: Path) -> None:
+def test_a_killed_agent_catches_up_and_changes_nothing_else(lab: Path) -> None:
     result = broken(lab, "agent-kill")
     assert result.exit_code == 0, result.output
     assert "killed the agent of r1-02: 3 processes, SIGKILL" in result.output
-    assert "4 objects new, 4 kernel changes in all" in result.output
-    assert re.search(r"in [\d,]+ looks 0 objects were ever missing", result.output)
+    assert "4 new objects, 4 kernel changes in all" in result.output
+    assert re.search(r"0 objects were ever missing in [\d,]+ samples", result.output)
 
 
 @needs_etcd
-def test_what_a_host_occupied_goes_although_nobody_told_the_agent(lab: Path) -> None:
-    result = broken(lab, "node-gone-while-agent-down")
+def test_objects_of_a_deleted_host_are_deleted_although_the_agent_missed_the_event(lab: Path) -> None:
+    result = broken(lab, "host-deleted-while-agent-down")
     assert result.exit_code == 0, result.output
-    assert re.search(r"the 4 objects of r9-01 are gone; in [\d,]+ looks 0 of the \d+ others were ever", result.output)
+    assert re.search(r"the 4 objects of r9-01 are deleted; 0 of the \d+ others were ever missing", result.output)
 
 
 @needs_etcd
 def test_a_reused_address_is_never_missing(lab: Path) -> None:
     result = broken(lab, "ip-reuse")
     assert result.exit_code == 0, result.output
-    assert re.search(r"has its new owner: 1 kernel change, and in [\d,]+ looks 0 of \d+ objects", result.output)
+    assert re.search(r"has its new owner: 1 kernel change; 0 of \d+ objects were ever missing", result.output)
 
 
 @needs_etcd
 def test_in_a_lab_an_agent_is_named_by_its_host(lab: Path) -> None:
-    peer = re.compile(r"r1-02 +direct 192\.0\.2\.2 +3 +4 +as wanted")
+    peer = re.compile(r"r1-02 +direct 192\.0\.2\.2 +3 +4 +in sync")
     wait_until(
         lambda: peer.search(asked(lab, "agent", "peers", "--host", "r1-01").output) is not None,
-        "the agent of r1-01 has its peer as wanted",
+        "the agent of r1-01 has its peer in sync",
         within=90,
     )
-    assert "no agent of r7-77 runs here; there are: r1-01" in asked(lab, "agent", "peers", "--host", "r7-77").output
+    assert "no agent of r7-77 is running here; running: r1-01" in asked(lab, "agent", "peers", "--host", "r7-77").output
 
 
 @needs_etcd
@@ -63,7 +63,7 @@ def test_an_agent_is_paused_and_resumed_by_its_host(lab: Path) -> None:
 
 @needs_etcd
 def test_a_host_is_explained_by_a_server_and_by_an_agent(lab: Path) -> None:
-    alive = re.compile(r"AGENT     alive, last report \S+Z by its own clock")
+    alive = re.compile(r"AGENT       alive, last report \S+Z by its own clock")
     peer = "r1-02 is a peer of r1-01, reached by direct 192.0.2.2."
 
     def told() -> bool:
@@ -85,7 +85,7 @@ def kernel(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_missing_for_a_moment_is_noticed(tmp_path: Path, kernel: Path) -> None:
+def test_an_object_that_is_missing_for_a_moment_is_noticed(tmp_path: Path, kernel: Path) -> None:
     key = route("10.28.0.1/32")
     there = FileContent(objects=(FileObject(str(key), key, RemoteRoute("192.0.2.1")),))
 
@@ -94,8 +94,8 @@ def test_what_is_missing_for_a_moment_is_noticed(tmp_path: Path, kernel: Path) -
         async with watched(LabAgent(Lab(tmp_path), "h"), {key}) as gaps:
             await asyncio.sleep(0.1)
             save(kernel, FileContent())
-            looks = gaps.looks
-            await until("two more looks", lambda: gaps.looks >= looks + 2)
+            samples = gaps.samples
+            await until("two more samples", lambda: gaps.samples >= samples + 2)
             save(kernel, there)
         return set(gaps.missing)
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, insert, update
 
 from holdfast.cli import main
-from holdfast.cli.doctor.finding import Severity
+from holdfast.cli.doctor import Severity
 from holdfast.cli.doctor.inventory import examine
 from holdfast.config.sections.inventory import InventorySettings as InventoryConfig
 from holdfast.inventory.edit.editor import Editor
@@ -34,43 +34,43 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def said(folder: Path) -> list[tuple[Severity, str]]:
-    return [(one.mark, one.sentence) for one in examine(InventoryConfig(database=address(folder)), REGION)]
+    return [(one.severity, one.sentence) for one in examine(InventoryConfig(database=address(folder)), REGION)]
 
 
-def test_changes_of_a_moment_ago_are_on_their_way(engine: Engine, tmp_path: Path) -> None:
+def test_recent_changes_count_as_on_their_way(engine: Engine, tmp_path: Path) -> None:
     Editor(engine, REGION).change([endpoint(1)], who="ada")
-    assert said(tmp_path) == [(Severity.GOOD, "it answers; changes on their way to the store: 1")]
+    assert said(tmp_path) == [(Severity.GOOD, "reachable; changes on their way to the store: 1")]
 
 
-def test_changes_that_nobody_brings_to_the_store_are_counted(engine: Engine, tmp_path: Path) -> None:
+def test_changes_that_do_not_reach_the_store_are_counted(engine: Engine, tmp_path: Path) -> None:
     Editor(engine, REGION).change([endpoint(1), endpoint(2)], who="ada")
     with writing(engine) as connection:
         connection.execute(update(CHANGES).values(at=datetime.now(UTC) - timedelta(hours=5)))
     ((mark, sentence),) = said(tmp_path)
     assert mark is Severity.WRONG
-    assert sentence.startswith("changes that wait for the store: 2, the first for 5h00m; holdfast status says")
+    assert sentence.startswith(
+        "changes that have not reached the store: 2, the oldest for 5h00m: check leader and gates"
+    )
 
 
-def test_changes_of_another_region_that_nobody_here_settles_are_counted(engine: Engine, tmp_path: Path) -> None:
+def test_changes_of_another_region_are_counted(engine: Engine, tmp_path: Path) -> None:
     with writing(engine) as connection:
         connection.execute(insert(OUTBOX).values(key=ENDPOINT.prefix(Region("fra")) + b"x"))
     (_, (mark, sentence)) = said(tmp_path)
     assert mark is Severity.WRONG
-    assert sentence.startswith(
-        "changes of another region, which no server of this one settles: 1, the last at /calico/"
-    )
-    assert sentence.endswith("openstack-region-fra/x; each region has a database of its own")
+    assert sentence.startswith("changes of another region, which no server here syncs: 1, the last at /calico/")
+    assert sentence.endswith("openstack-region-fra/x: use one database per region")
 
 
-def test_an_inventory_that_is_away_is_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_inventory_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "inventory.db").mkdir()
     assert said(tmp_path) == [(Severity.WRONG, "database is unreachable: unable to open database file")]
 
 
-def test_the_inventory_is_looked_at_also_where_the_store_cannot_be_asked(
+def test_the_inventory_is_checked_even_if_the_store_is_unreachable(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_INVENTORY_DATABASE", address(tmp_path))
     told = CliRunner().invoke(main, ["doctor", "--endpoints", "http://127.0.0.1:1"])
-    assert "ok    inventory  it answers; changes on their way to the store: 0" in told.output
+    assert "ok    inventory  reachable; changes on their way to the store: 0" in told.output
     assert told.exit_code == 2

@@ -1,4 +1,4 @@
-"""The balancer's scenes on a lab of real processes: it is killed, a backend dies, an operator takes one out."""
+"""Scenes of the balancer on a lab of real processes: it is killed, a backend dies, an operator drains one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.lab.scenes import balancer as balancer_scenes
 from holdfast.lab.scenes.stage import Broken
 from holdfast.testing.real.flows import FlowCounts
 from holdfast.testing.real.processes import wait_until
-from tests.lab.breaking import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd
 
 
 @needs_etcd
-def test_a_killed_balancer_comes_back_without_a_write_and_nobody_notices(lab: Path) -> None:
+def test_a_killed_balancer_comes_back_without_a_write_or_a_failed_request(lab: Path) -> None:
     result = broken(lab, "balancer-restart")
     assert result.exit_code == 0, result.output
     assert "killed the balancer: 3 processes, SIGKILL; 3 backends were programmed" in result.output
@@ -25,16 +25,16 @@ def test_a_killed_balancer_comes_back_without_a_write_and_nobody_notices(lab: Pa
 
 
 @needs_etcd
-def test_a_dead_backend_is_taken_out_and_its_flows_are_ended_and_it_comes_back(lab: Path) -> None:
+def test_a_dead_backend_is_taken_out_its_flows_are_ended_and_it_comes_back(lab: Path) -> None:
     result = broken(lab, "backend-down")
     assert result.exit_code == 0, result.output
     assert re.search(r"weight 0 after [\d.]+ s, its flows ended after [\d.]+ s; until then \d+ of ", result.output)
     assert re.search(r"without it 0 of [\d,]+ requests failed", result.output)
-    assert re.search(r"started web-2 again: it serves after [\d.]+ s; 0 of ", result.output)
+    assert re.search(r"restarted web-2: it serves after [\d.]+ s; 0 of ", result.output)
 
 
 @needs_etcd
-def test_a_dataplane_that_somebody_emptied_is_programmed_again(lab: Path) -> None:
+def test_a_wiped_dataplane_is_programmed_again(lab: Path) -> None:
     result = broken(lab, "dataplane-wipe")
     assert result.exit_code == 0, result.output
     assert re.search(r"since then 0 of [\d,]+ requests failed", result.output)
@@ -42,7 +42,7 @@ def test_a_dataplane_that_somebody_emptied_is_programmed_again(lab: Path) -> Non
 
 @needs_etcd
 def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
-    result = broken(lab, "drain")
+    result = broken(lab, "backend-drain")
     assert result.exit_code == 0, result.output
     assert re.search(r"0 new flows, 0 were cut; 0 of [\d,]+ requests failed", result.output)
 
@@ -65,7 +65,7 @@ def test_a_frontend_is_paused_and_resumed_by_its_name(lab: Path) -> None:
     resumed = asked(lab, "resume", "frontend", "www")
     assert "www stays as it is programmed now until " in paused.output
     assert re.search(r"paused until \S+ \S+ by \S+: “migration”", shown.output)
-    assert "opens by: holdfast resume frontend www" in explained.output
+    assert "To release: holdfast resume frontend www" in explained.output
     assert resumed.output == "www follows its backends again\n"
 
 
@@ -76,11 +76,11 @@ def asked(lab: Path, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["frontend"], "say which frontend: holdfast balancer status has their names."),
-        (["routes", "www"], "only a frontend and an agent have a NAME here; routes stands alone."),
+        (["frontend"], "name a frontend; holdfast balancer status lists them."),
+        (["routes", "www"], "unexpected NAME: only frontend and agent take one, routes does not."),
     ],
 )
-def test_who_is_to_be_resumed_has_to_be_clear(tmp_path: Path, words: list[str], sentence: str) -> None:
+def test_resume_needs_an_unambiguous_target(tmp_path: Path, words: list[str], sentence: str) -> None:
     refused = asked(tmp_path, "resume", *words)
     assert (refused.exit_code, sentence in refused.output) == (2, True)
 

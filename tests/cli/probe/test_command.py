@@ -35,7 +35,7 @@ def probe(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What was said of each probe, and the summaries."""
+    """Return the lines of the probes, and the summaries."""
     said = [json.loads(line) for line in done.stdout.splitlines()]
     return [one for one in said if "summary" not in one], [one["summary"] for one in said if "summary" in one]
 
@@ -52,7 +52,7 @@ def web() -> Iterator[int]:
         yield port
 
 
-def test_so_many_probes_each_a_line_and_a_summary(web: int) -> None:
+def test_each_probe_is_a_line_and_each_target_a_summary(web: int) -> None:
     done = probe("--url", f"http://{HERE}:{web}/", "--count", "6", "--header", "X-Backend", "--json")
     probes, (summary,) = lines(done)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_so_many_probes_each_a_line_and_a_summary(web: int) -> None:
     assert set(summary["latency_ms"]) == {"p50", "p95", "p99", "max"}
 
 
-def test_a_failed_probe_is_told_by_the_exit_status(web: int) -> None:
+def test_a_failed_probe_sets_the_exit_status(web: int) -> None:
     with reserved_ports(1) as (closed,):
         done = probe("--url", f"http://{HERE}:{web}/", "--url", f"tcp://{HERE}:{closed}", "--count", "3", "--json")
     _, summaries = lines(done)
@@ -85,7 +85,7 @@ def test_the_frontends_of_a_configuration_are_probed_and_those_that_cannot_be_ar
     assert done.stderr == "frontend dns uses udp: probe it with --type icmp, or by a --url\n"
 
 
-def test_without_a_terminal_there_is_a_table_at_the_end(web: int) -> None:
+def test_without_a_terminal_it_prints_a_table_at_the_end(web: int) -> None:
     done = probe("--url", f"http://{HERE}:{web}/", "--count", "3", "--header", "X-Backend")
     assert done.returncode == 0, done.stderr
     assert "TARGET" in done.stdout
@@ -97,19 +97,19 @@ def test_without_a_terminal_there_is_a_table_at_the_end(web: int) -> None:
     [
         (["--url", "gopher://192.0.2.1"], "'gopher://192.0.2.1' cannot be probed: write one of"),
         (["--url", "tcp://192.0.2.1"], "'tcp://192.0.2.1' has no port: write tcp://192.0.2.1:PORT"),
-        (["--url", "http://no.such.host.invalid/"], "'http://no.such.host.invalid/': the name has no address"),
+        (["--url", "http://no.such.host.invalid/"], "'http://no.such.host.invalid/': cannot resolve the name"),
         (["--url", "http://[::1/"], "is not a URL"),
-        ([], "there is no frontend to probe: name a --config FILE that has one, or a --url"),
+        ([], "no frontend to probe: set a --config FILE that has one, or a --url"),
     ],
 )
-def test_what_cannot_be_probed_is_one_sentence(words: list[str], sentence: str) -> None:
+def test_an_invalid_target_is_one_sentence(words: list[str], sentence: str) -> None:
     done = probe(*words)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_on_a_terminal_it_draws_pauses_goes_on_and_ends(web: int) -> None:
+def test_on_a_terminal_it_draws_pauses_resumes_and_quits(web: int) -> None:
     here, there = pty.openpty()
     words = ["--url", f"http://{HERE}:{web}/", "--interval", "0.02"]
     process = subprocess.Popen(
@@ -132,10 +132,10 @@ def test_on_a_terminal_it_draws_pauses_goes_on_and_ends(web: int) -> None:
     try:
         wait_until(lambda: shows(b"100.0%"), "probes are shown")
         os.write(here, b" ")
-        wait_until(lambda: shows(b"paused: space goes on"), "it says that it is paused")
+        wait_until(lambda: shows(b"paused: space resumes"), "it says that it is paused")
         screen = b""
         os.write(here, b" ")
-        wait_until(lambda: shows(b"space pauses, q ends"), "it goes on")
+        wait_until(lambda: shows(b"space pauses, q quits"), "it goes on")
         os.write(here, b"q")
         assert process.wait(60) == 0
     finally:

@@ -1,4 +1,4 @@
-"""`holdfast lab break`: each scene on one lab of real processes, and what it says when a promise is broken."""
+"""Scenes of leadership on one lab of real processes, and the output when a promise is broken."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.lab.scenes import leader as scenes
+from holdfast.lab.scenes import registry as scenes
 from holdfast.lab.scenes.stage import Broken, Lab, Say
 from holdfast.testing.real.processes import children
-from tests.lab.breaking import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd
 
 
 @needs_etcd
-def test_what_is_killed_and_frozen_is_the_whole_tree(lab: Path) -> None:
+def test_a_tree_has_all_processes_of_a_daemon(lab: Path) -> None:
     supervisor, *workers = Lab(lab).tree("ctl-1")
     assert sorted(workers) == sorted(children(supervisor))
 
@@ -25,9 +25,9 @@ def test_what_is_killed_and_frozen_is_the_whole_tree(lab: Path) -> None:
 def test_a_killed_leader_is_followed_by_another_and_comes_back(lab: Path) -> None:
     result = broken(lab, "leader-kill")
     assert result.exit_code == 0, result.output
-    assert re.search(r"killed (ctl-\d), which led term \d+: 6 processes, SIGKILL", result.output)
+    assert re.search(r"killed (ctl-\d), leader of term \d+: 6 processes, SIGKILL", result.output)
     assert re.search(r"ctl-\d leads after \d+\.\d\d s, term \d+", result.output)
-    assert "was started again and is back" in result.output
+    assert "was restarted and is back" in result.output
 
 
 @needs_etcd
@@ -35,12 +35,12 @@ def test_the_writes_of_a_leader_that_was_frozen_are_refused_when_it_wakes(lab: P
     result = broken(lab, "leader-freeze", "--seconds", "8")
     assert result.exit_code == 0, result.output
     # Whether it tries depends on where it was frozen: just before a write, or just before a look at its lease.
-    outcome = r"([1-9]\d* writes, 0 accepted: term \d+ is over|0 writes, 0 accepted: it looked first)"
-    assert re.search(rf"woke after \d+ s, tried {outcome}", result.output)
+    outcome = r"([1-9]\d* writes, 0 accepted: term \d+ is over|0 writes, 0 accepted: it checked its lease first)"
+    assert re.search(rf"woke after \d+ s and tried {outcome}", result.output)
 
 
 @needs_etcd
-def test_nobody_restarts_because_etcd_was_killed(lab: Path) -> None:
+def test_no_server_restarts_because_etcd_was_killed(lab: Path) -> None:
     result = broken(lab, "etcd-restart")
     assert result.exit_code == 0, result.output
     assert "on the same data" in result.output
@@ -57,12 +57,10 @@ def test_a_server_explains_why_it_does_not_lead(lab: Path) -> None:
     assert holdfast("resume", "ctl-1/elector").exit_code == 0
     assert explained.exit_code == 0, explained.output
     assert explained.output.startswith("ctl-1 does not lead")
-    assert re.search(r"PAUSED +by \S+: “disk swap”; opens by: holdfast resume server", explained.output)
-    assert re.search(r"BEFORE .* asked ctl-1 to pause: “disk swap”", explained.output)
+    assert re.search(r"PAUSED +by \S+: “disk swap”\n +To release: holdfast resume server", explained.output)
+    assert re.search(r"HISTORY .* asked ctl-1 to pause: “disk swap”", explained.output)
     unknown = holdfast("explain", "server", "ctl-9")
-    assert unknown.output == (
-        "Error: no server ctl-9 runs on this machine (here runs ctl-1, ctl-2); holdfast leader tells who leads\n"
-    )
+    assert unknown.output == ("Error: no server ctl-9 is running on this machine; running: ctl-1, ctl-2\n")
 
 
 def test_without_a_lab_it_says_how_to_start_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The lab on the kernel: the balancer's scenes in real network namespaces."""
+"""Scenes of the balancer on the kernel, in real network namespaces."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import lab as commands
-from holdfast.lab.fleet import netns
+from holdfast.lab.fleet import layout, netns
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.processes import Process, folder, run, wait_until
-from tests.lab.breaking import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Path]:
     with or_skip(network()), folder() as home:
-        process = Process([sys.executable, "-m", "tests.lab.kernel_site", str(home)], log=home / "log")
+        process = Process([sys.executable, "-m", "tests.lab.kernel_lab", "site", str(home)], log=home / "log")
         process.start()
         try:
             wait_until((home / "run" / "lab.sock").exists, f"the lab runs: {process.output}", within=60)
@@ -32,7 +32,7 @@ def site() -> Iterator[Path]:
 
 def ended(home: Path) -> list[str]:
     """The names that a lab which has ended still knows."""
-    return list(netns.namespaces(home / "state").values())
+    return list(layout.namespaces(home / "state").values())
 
 
 def test_on_the_kernel_a_killed_balancer_comes_back_without_a_write(site: Path) -> None:
@@ -48,7 +48,7 @@ def test_on_the_kernel_a_dead_backend_is_taken_out_and_comes_back(site: Path) ->
     assert re.search(r"without it 0 of [\d,]+ requests failed", result.output)
 
 
-def test_on_the_kernel_a_table_that_somebody_deleted_is_restored(site: Path) -> None:
+def test_on_the_kernel_a_deleted_table_is_restored(site: Path) -> None:
     result = broken(site, "dataplane-wipe")
     assert result.exit_code == 0, result.output
     assert re.search(r"programmed again after [\d.]+ s; until then ", result.output)
@@ -57,7 +57,7 @@ def test_on_the_kernel_a_table_that_somebody_deleted_is_restored(site: Path) -> 
 
 @pytest.mark.soak
 def test_on_the_kernel_a_drained_backend_gets_no_new_flow_and_loses_none(site: Path) -> None:
-    result = broken(site, "drain")
+    result = broken(site, "backend-drain")
     assert result.exit_code == 0, result.output
     assert re.search(r"0 new flows, 0 were cut; 0 of [\d,]+ requests failed", result.output)
 
@@ -73,7 +73,7 @@ def test_a_whole_lab_on_the_kernel_keeps_the_promises_of_a_leader_as_well() -> N
             assert result.exit_code == 0, result.output
 
 
-def test_who_may_have_no_namespaces_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_namespaces_learns_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refusing = tmp_path / "unshare"
     refusing.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
     refusing.chmod(0o755)

@@ -70,7 +70,7 @@ def adopt(endpoint: str, *flags: str) -> Result:
 
 
 def complaints(result: Result) -> Sequence[str]:
-    """What the doctor says is wrong; it never answers with a traceback."""
+    """Return the findings marked BAD; the doctor never answers with a traceback."""
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return [line for line in result.output.splitlines() if line.startswith("BAD")]
 
@@ -201,7 +201,7 @@ def test_an_etcd_that_is_out_of_space(state: Path) -> None:
             fill(cluster.endpoints[0])
         result = doctor(*cluster.endpoints)
     (complaint,) = complaints(result)
-    assert "etcd is out of space, nothing can be written" in complaint
+    assert "etcd is out of space and accepts no writes" in complaint
     assert result.exit_code == 1
 
 
@@ -217,7 +217,7 @@ def test_keys_that_cannot_be_read_are_listed(state: Path, member: EtcdMember) ->
     assert result.exit_code == 1
 
 
-def test_more_unreadable_keys_than_anybody_reads_are_counted(state: Path, member: EtcdMember) -> None:
+def test_many_unreadable_keys_are_counted(state: Path, member: EtcdMember) -> None:
     for number in range(12):
         put(member.url, HOST.key(REGION, f"rock-{number}"), b"rubbish")
     assert "… and 2 more" in complaints(doctor(member.url))[-1]
@@ -233,7 +233,7 @@ def test_a_member_that_is_silent_while_others_answer(state: Path, three_etcds: E
     assert result.exit_code == 1
 
 
-def test_memory_that_cannot_be_read(state: Path, member: EtcdMember) -> None:
+def test_an_unreadable_record_of_the_store_identity(state: Path, member: EtcdMember) -> None:
     (state / "server.store.json").write_text("rubbish")
     (complaint,) = complaints(doctor(member.url))
     assert "server.store.json cannot be read" in complaint
@@ -247,7 +247,7 @@ def test_memory_that_cannot_be_read(state: Path, member: EtcdMember) -> None:
 
 
 def look(endpoint: str, state: Path) -> StoreVerdict:
-    """What a server makes of the store; it remembers a good one."""
+    """Judge the store as a server does, which records a good one."""
 
     async def main() -> StoreVerdict:
         async with opened(Connection((endpoint,))) as store:
@@ -299,11 +299,11 @@ def restore(member: EtcdMember, backup: Path) -> None:
 def assert_adopted(member: EtcdMember, state: Path, epoch: int) -> None:
     """Thrown back, said so, adopted by the command that is named, and from then on ours to every server."""
     (complaint,) = complaints(doctor(member.url))
-    assert "opens by: holdfast store adopt --reason WHY" in complaint
+    assert "To release: holdfast store adopt --reason WHY" in complaint
     assert look(member.url, state) is StoreVerdict.RESTORED
     before = {path.name: path.read_bytes() for path in state.iterdir()}
     adopted = adopt(member.url)
-    assert (adopted.exit_code, adopted.output) == (0, f"fleet kelp goes on with epoch {epoch}: “restored it”\n")
+    assert (adopted.exit_code, adopted.output) == (0, f"fleet kelp continues with epoch {epoch}: “restored it”\n")
     after = {path.name: path.read_bytes() for path in state.iterdir()}
     assert after == before, "the memory is the server's: a command run as root would take it away from it"
     well = doctor(member.url)
@@ -312,7 +312,7 @@ def assert_adopted(member: EtcdMember, state: Path, epoch: int) -> None:
     assert look(member.url, state) is StoreVerdict.OURS
     again = adopt(member.url)
     assert again.exit_code == 1
-    assert "there is nothing to adopt" in again.output
+    assert "nothing to adopt" in again.output
 
 
 def test_a_wiped_store_is_adopted(state: Path, member: EtcdMember) -> None:
@@ -330,7 +330,7 @@ def test_a_store_restored_from_a_backup_is_adopted(state: Path, member: EtcdMemb
     assert_adopted(member, state, epoch=2)
 
 
-def test_a_store_whose_identity_is_rubbish_is_adopted(state: Path, member: EtcdMember) -> None:
+def test_a_store_with_an_unreadable_identity_is_adopted(state: Path, member: EtcdMember) -> None:
     live_for_a_while(member.url, state)
     put(member.url, identity_key(REGION), b"rubbish")
     assert look(member.url, state) is StoreVerdict.RESTORED
@@ -343,16 +343,16 @@ def test_a_foreign_store_is_not_adopted(state: Path, member: EtcdMember) -> None
     StoreMemory(state, "server").keep(OURS)
     refused = adopt(member.url)
     assert refused.exit_code == 1
-    assert "there is nothing to adopt: this store belongs to fleet wrack" in refused.output
+    assert "nothing to adopt: this store belongs to fleet wrack" in refused.output
 
 
-def test_a_machine_that_remembers_nothing_adopts_nothing(state: Path, member: EtcdMember) -> None:
+def test_a_machine_without_a_recorded_identity_adopts_nothing(state: Path, member: EtcdMember) -> None:
     refused = adopt(member.url)
     assert refused.exit_code == 1
     assert "run this on a server of the fleet" in refused.output
 
 
-def test_a_reason_is_asked_for(state: Path) -> None:
+def test_adopting_needs_a_reason(state: Path) -> None:
     refused = CliRunner().invoke(main, ["store", "adopt"])
     assert refused.exit_code == 2
     assert "Missing option '--reason'" in refused.output

@@ -1,4 +1,4 @@
-"""How the tests of the scenes break a lab."""
+"""Plays a scene on a lab."""
 
 from __future__ import annotations
 

@@ -1,0 +1,129 @@
+"""Problems that `holdfast status` shows: derived from the daemons' answers, each with its next command. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent.report.summary import UNREGISTERED, AgentDetails
+from holdfast.cli.common.format import clock, short
+from holdfast.cli.status import observed
+from holdfast.cli.status.view import StatusView
+from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
+from holdfast.server.election.views import ElectorView
+
+_LONG_WAIT_S = 60.0
+"""A wait above this needs action: a dependency that recovers by itself is back by then."""
+_STARTING_S = 60.0
+"""A source may take this long for its first list."""
+_CONFLICTS = 3
+_OPEN_BY_THEMSELVES = ("warm_up",)
+"""Gates that are closed after every start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of the page. `needs_action` is False if it recovers by itself."""
+
+    subject: str
+    sentence: str
+    inspect: str = ""
+    release: str = ""
+    fix: str = ""
+    needs_action: bool = True
+
+
+def problems(view: StatusView) -> list[Problem]:
+    """Return all problems, those that need action first."""
+    found = [_gone(one) if one.role in view.gone else _silent(one) for one in view.reports if one.role in view.silent]
+    if view.servers and not any(server.leader for server in view.servers):
+        sentence = "no leader: nothing is written until a server is elected"
+        found.append(Problem("leader", sentence, inspect="holdfast leader"))
+    refusals = dict.fromkeys((server.refuses_store, server.opens) for server in view.servers if server.refuses_store)
+    found += [Problem("store", sentence, inspect="holdfast doctor", release=opens) for sentence, opens in refusals]
+    for server in view.servers:
+        found += _not_a_candidate(server)
+    for agent in view.agents:
+        found += agent_problems(agent)
+    for one in view.reports:
+        for worker in one.workers:
+            found += _worker_problems(worker, view.held.get(f"{one.role}/{worker.name}", []))
+    found += [
+        Problem(subject, sentence, inspect=command) for subject, sentence, command in observed.problems(view.seen)
+    ]
+    return sorted(found, key=lambda problem: not problem.needs_action)
+
+
+def _not_a_candidate(server: ElectorView) -> Iterator[Problem]:
+    if server.refused:
+        yield Problem(server.name, f"not a candidate for leader: {server.refused}", inspect="holdfast doctor")
+    if server.paused:
+        sentence = f"not a candidate for leader: paused by {server.paused}"
+        yield Problem(server.name, sentence, release="holdfast resume server", needs_action=False)
+
+
+def _gone(one: DaemonReport) -> Problem:
+    sentence = f"the supervisor (pid {one.supervisor_pid}) died, and its workers with it; programmed state stays"
+    return Problem(one.role, sentence, inspect="its log", fix="start the daemon again")
+
+
+def _silent(one: DaemonReport) -> Problem:
+    pulse = "never seen" if one.supervisor_pulse_s is None else f"last pulse {short(one.supervisor_pulse_s)} ago"
+    sentence = f"the supervisor (pid {one.supervisor_pid}) does not answer, {pulse}; its workers exit without it"
+    return Problem(one.role, sentence, inspect=f"ps -o pid,stat,wchan:20,cmd -p {one.supervisor_pid}")
+
+
+def agent_problems(agent: AgentDetails) -> Iterator[Problem]:
+    explain = f"holdfast explain host {agent.host}"
+    if agent.startup_error:
+        yield Problem(
+            agent.host, f"the agent cannot start; programmed state stays: {agent.startup_error}", inspect="its log"
+        )
+    for source in agent.sources:
+        if source.revision is None:
+            forget = f"holdfast source forget {source.name} --reason …"
+            is_late = source.since_s > _STARTING_S
+            yield Problem(agent.host, source.sentence, explain, release=forget, needs_action=is_late)
+    if agent.registered is False:
+        yield Problem(agent.host, UNREGISTERED, explain, fix=f"holdfast apply, with {agent.host} in the file")
+    for sentence in agent.conflicts[:_CONFLICTS]:
+        yield Problem(agent.host, sentence, explain)
+    if len(agent.conflicts) > _CONFLICTS:
+        yield Problem(agent.host, f"and {len(agent.conflicts) - _CONFLICTS:,} more conflicts", explain)
+
+
+def _worker_problems(worker: WorkerReport, held: list[dict[str, Any]]) -> Iterator[Problem]:
+    name = worker.name
+    if worker.crash_looping:
+        last = f"last failure: {worker.trouble} ({worker.evidence})"
+        sentence = f"crash-looping, {worker.restarts} restarts in 24 h; {last}"
+        yield Problem(name, sentence, inspect=f"holdfast history worker/{name}")
+    elif worker.phase in ("due", "ending", "killed") and worker.trouble:
+        yield Problem(name, f"{worker.trouble} ({worker.evidence}); it is being restarted", needs_action=False)
+    if worker.state.startswith("waiting"):
+        since = f" (for {clock(worker.waiting_s)})" if worker.waiting_s else ""
+        is_long = (worker.waiting_s or 0.0) > _LONG_WAIT_S
+        sentence = f"{worker.state}{since}; programmed state stays"
+        yield Problem(name, sentence, inspect="holdfast doctor" if is_long else "", needs_action=is_long)
+    if worker.state.startswith("refused"):
+        yield Problem(name, worker.state, inspect="holdfast doctor")
+    if worker.state.startswith("failing"):
+        yield Problem(name, f"objects {worker.state}", inspect=f"holdfast plan {name}")
+    if worker.verdict == "overdue":
+        sentence = "no full comparison finished within three intervals"
+        yield Problem(name, sentence, inspect=f"holdfast plan {name}")
+    yield from _held(name, held)
+
+
+def _held(name: str, held: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Yield one problem per gate and reason, with the longest wait."""
+    groups: dict[tuple[str, str, str, str], float] = {}
+    for one in held:
+        if one["gate"]:
+            also = f"; {one['also']}" if one.get("also") else ""
+            key = one["gate"], f"{one['reason']}{also}", one["opens"], one.get("look", f"holdfast plan {name}")
+            groups[key] = max(groups.get(key, 0.0), one["since_s"])
+    for (gate, reason, opens, inspect), since in groups.items():
+        sentence = f"held by {gate} for {clock(since)}: {reason}"
+        yield Problem(name, sentence, inspect, opens, needs_action=gate not in _OPEN_BY_THEMSELVES)
