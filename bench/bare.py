@@ -1,7 +1,7 @@
-"""What etcd's JSON gateway gives to a program that does nothing else: one connection, no client, nothing kept.
+"""Baseline without our client: plain requests to etcd's JSON gateway on one connection, keeping nothing.
 
-A rate of ours says something only beside that of the bare wire on the same machine in the same run: most of the time
-per key is etcd's own, and differs by a factor of three from one machine to another.
+Our rates mean something only next to this baseline on the same machine in the same run: most of the time per key is
+etcd's own, and differs by a factor of three from one machine to another.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.store.api import Put, prefix_end
 from holdfast.store.transport.http import MemberAddress
 
 OPERATIONS = 127
-"""As many as a fenced transaction has."""
+"""Operations per transaction, as many as a fenced one has."""
 PAGE = 5_000
 GATHER_S = 0.02
-"""Between two reads of a watch: what the kernel has gathered meanwhile is read at once."""
+"""Pause between two reads of a watch, so that one read takes many events."""
 BUFFER = 1 << 20
 
 
@@ -42,7 +42,7 @@ _page = msgspec.json.Decoder(_Page)
 
 
 async def bare_writer(work: Work) -> AsyncIterator[Cost]:
-    """A part: stores the endpoints in transactions, one after the other, without comparing anything."""
+    """Part: store the endpoints in transactions, one after the other, without comparing anything."""
     puts = list(fleet.endpoints(work.keys, generation=work.generation))
     connection = _connected(work.endpoint)
     watch = Stopwatch()
@@ -53,7 +53,7 @@ async def bare_writer(work: Work) -> AsyncIterator[Cost]:
 
 
 async def bare_reader(work: Work) -> AsyncIterator[Cost]:
-    """A part: lists the endpoints in pages and drops them."""
+    """Part: list the endpoints in pages and drop them."""
     connection = _connected(work.endpoint)
     first, end = fleet.ENDPOINTS, prefix_end(fleet.ENDPOINTS)
     watch = Stopwatch()
@@ -67,7 +67,7 @@ async def bare_reader(work: Work) -> AsyncIterator[Cost]:
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """What a bare watcher is told: where, below which prefix, and after how many events it is done."""
+    """Job of a bare watcher: the prefix to watch, and the number of events after which it is done."""
 
     endpoint: str
     prefix: str
@@ -83,30 +83,30 @@ class _Changes(msgspec.Struct, gc=False):
     created: bool = False
 
 
-class _Said(msgspec.Struct, gc=False):
+class _Message(msgspec.Struct, gc=False):
     result: _Changes
 
 
-_said = msgspec.json.Decoder(_Said)
+_message = msgspec.json.Decoder(_Message)
 _value = msgspec.json.Decoder()
 
 
 async def bare_watcher(work: Watched) -> AsyncIterator[Cost]:
-    """A part: reads a watch from a plain socket, decodes what it says, and drops it."""
+    """Part: read a watch from a plain socket, decode the values and drop them."""
     where, prefix = MemberAddress.parse(work.endpoint), work.prefix.encode()
     request = msgspec.json.encode({"create_request": {"key": prefix, "range_end": prefix_end(prefix)}})
     with socket.create_connection((where.host, where.port)) as wire:
         head = f"POST /v3/watch HTTP/1.1\r\nHost: {where.authority}\r\nContent-Length: {len(request)}\r\n\r\n"
         wire.sendall(head.encode() + request)
         stream = _Chunked()
-        while not any(_said.decode(line).result.created for line in stream.lines(wire.recv(BUFFER))):
-            time.sleep(GATHER_S)  # noqa: ASYNC251 -- nobody else is in this process
+        while not any(_message.decode(line).result.created for line in stream.lines(wire.recv(BUFFER))):
+            time.sleep(GATHER_S)  # noqa: ASYNC251 -- nothing else runs in this process
         yield Cost()
         watch, seen = Stopwatch(), 0
         while seen < work.events:
             time.sleep(GATHER_S)  # noqa: ASYNC251
             for line in stream.lines(wire.recv(BUFFER)):
-                events = _said.decode(line).result.events
+                events = _message.decode(line).result.events
                 seen += len(events)
                 for event in events:
                     _value.decode(event.kv.value)
@@ -114,7 +114,7 @@ async def bare_watcher(work: Watched) -> AsyncIterator[Cost]:
 
 
 class _Chunked:
-    """The lines in an answer's chunks, in the plainest way."""
+    """Splits a chunked response body into lines."""
 
     def __init__(self) -> None:
         self._raw = b""
@@ -122,9 +122,9 @@ class _Chunked:
         self._in_body = False
 
     def lines(self, data: bytes) -> list[bytes]:
-        """Those that are whole."""
+        """Return the lines that are complete."""
         if not data:
-            raise Unmeasurable("etcd has ended a watch; run it again on a quieter machine")
+            raise Unmeasurable("etcd ended a watch; run it again on a quieter machine")
         raw = self._raw + data
         if not self._in_body:
             head, found, body = raw.partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What a benchmark is: its options, its figures, and the function that turns the first into the second."""
+"""Benchmark: options, figures, and the function that measures them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ F = TypeVar("F", bound=msgspec.Struct)
 
 
 class Unmeasurable(Exception):
-    """This benchmark cannot be run here, or not to its end. The message is one sentence: what is missing."""
+    """The benchmark cannot run here, or did not finish. The message is one sentence: what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark(Generic[O, F]):
-    """One benchmark. `measure` owns everything that it starts, and has ended it when it returns."""
+    """One benchmark. `measure` has stopped everything that it started when it returns."""
 
     options: type[O]
     measure: Callable[[O], F]

@@ -1,4 +1,4 @@
-"""What the parts of a store benchmark are told, and what they report."""
+"""Jobs and reports of the parts of a store benchmark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a part is told: where, and which endpoints of which generation."""
+    """Job of a part: the etcd to use, and which endpoints of which generation."""
 
     endpoint: str
     keys: int
@@ -14,7 +14,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a piece of work took. A writer reports one of nothing when it is about to begin."""
+    """Time and CPU of a piece of work. A writer reports an empty one just before it begins."""
 
     items: int = 0
     wall_s: float = 0.0

@@ -1,7 +1,6 @@
-"""A made-up fleet: hosts, and endpoints on them, as they would stand in etcd. The same every time.
+"""Generated fleet: hosts and endpoints as they are stored in etcd. The same every time.
 
-An endpoint's value is about 490 bytes, as the figures in the reference were measured with, its key about 170; a
-host's are 200 and 60.
+An endpoint's value has about 490 bytes, as in the reference measurements, its key about 170; a host's 200 and 60.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PER_HOST = 40
 
 
 def endpoints(count: int, *, generation: int = 0) -> Iterator[Put]:
-    """The puts that store `count` endpoints; each generation has the same keys and other values."""
+    """Yield the puts that store `count` endpoints; each generation has the same keys and other values."""
     rng = random.Random(count)
     for number in range(count):
         workload, port = _uuid(rng), _uuid(rng)
@@ -40,7 +39,7 @@ def endpoints(count: int, *, generation: int = 0) -> Iterator[Put]:
 
 
 def host(number: int, *, generation: int = 0) -> Put:
-    """The put that stores one host; each generation of it has another tunnel address."""
+    """Return the put that stores one host; each generation of it has another tunnel address."""
     name = f"compute-{number:05}"
     octets = f"{number >> 8 & 255}.{number & 255}"
     spec = HostSpec(bgp=Bgp(ipv4_address=f"192.168.{octets}/16"), tunnel_ipv4=f"10.{generation % 256}.{octets}")

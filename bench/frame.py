@@ -1,7 +1,7 @@
-"""The command around the benchmarks: finds them, reads their options, and prints what they have measured.
+"""Command line of the benchmarks: finds them, parses their options and prints their figures.
 
-Promises: with `--json` the last line of stdout is one JSON object, the figures plus where they come from; whatever is
-wrong with the request or the machine is one sentence on stderr and an exit code other than 0.
+With `--json` the last line of stdout is one JSON object, the figures plus commit and machine. An error in the command
+line, or a missing tool, is one sentence on stderr and a non-zero exit code.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from holdfast.store.embedded.binary import NoEtcd
 
 SUITE = Path(__file__).parent / "suite"
 DIGITS = 4
-"""Significant digits that are printed of a measurement: more would be noise."""
+"""Significant digits of a printed measurement: more would be noise."""
 
 
 class Misused(Exception):
-    """The command line makes no sense. The message is one sentence."""
+    """The command line is invalid. The message is one sentence."""
 
 
 class _Options(argparse.ArgumentParser):
@@ -38,7 +38,7 @@ class _Options(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The whole command; its exit code."""
+    """Run the command, and return its exit code."""
     logs_to_stderr()
     try:
         if not arguments or arguments[0].startswith("-"):
@@ -55,20 +55,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def names() -> Sequence[str]:
-    """The benchmarks that there are."""
+    """Return the names of all benchmarks."""
     return sorted(path.stem for path in SUITE.glob("*.py") if path.stem != "__init__")
 
 
 def summary(name: str) -> str:
-    """What the benchmark measures. Read without importing it: a list must not need what each benchmark needs."""
+    """Return the benchmark's description. Parsed, not imported: a list must not need what each benchmark needs."""
     docstring = ast.get_docstring(ast.parse((SUITE / f"{name}.py").read_text(encoding="utf-8")))
     return (docstring or "").partition("\n")[0]
 
 
 def load(name: str) -> Benchmark[Any, Any]:
-    """The benchmark of that name. Raises `Misused`, or `Unmeasurable` where a package that it needs is missing."""
+    """Return the benchmark of that name. Raises `Misused`, or `Unmeasurable` if a package that it needs is missing."""
     if name not in names():
-        raise Misused(f"there is no benchmark {name!r}; python -m bench lists what there is")
+        raise Misused(f"unknown benchmark {name!r}; python -m bench lists them")
     try:
         found = importlib.import_module(f"bench.suite.{name}").BENCHMARK
     except ModuleNotFoundError as error:
@@ -78,7 +78,7 @@ def load(name: str) -> Benchmark[Any, Any]:
 
 
 def record(name: str, figures: msgspec.Struct, machine: Mapping[str, object]) -> dict[str, object]:
-    """What the JSON line holds."""
+    """Return the contents of the JSON line."""
     measured = {field: _rounded(value) for field, value in msgspec.structs.asdict(figures).items()}
     return {"bench": name, **measured, **machine}
 

@@ -1,4 +1,4 @@
-"""The instruments: CPU of a process, peak of its memory, and how long its event loop did not turn."""
+"""Gauges: CPU of a process, its peak memory, and how long its event loop was blocked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 TICK_S = 0.002
 
 CPU_STEP_S = 1 / os.sysconf("SC_CLK_TCK")
-"""The least that `cpu_s` of another process can tell from nothing."""
+"""Resolution of `cpu_s` of another process."""
 
 
 @dataclass(slots=True)
@@ -34,12 +34,12 @@ class Stopwatch:
 
 @dataclass(slots=True)
 class PeakMemory:
-    """How far this process has grown above its resident memory at the time when this was made."""
+    """Growth of this process above its resident memory at the time when this object was created."""
 
     _before_kb: int = field(init=False)
 
     def __post_init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._before_kb = _status_kb("VmRSS")
 
     @property
@@ -48,7 +48,7 @@ class PeakMemory:
 
 
 def resident_mb() -> float:
-    """Memory of this process that is in use now."""
+    """Return the resident memory of this process."""
     return _status_kb("VmRSS") / 1024
 
 
@@ -59,8 +59,10 @@ def _status_kb(name: str) -> int:
 
 @dataclass(slots=True)
 class LoopBlock:
-    """The longest time for which the event loop did not get round to a timer that was due, because of this process:
-    what the kernel gave to others meanwhile, while we were ready to run, is not counted."""
+    """Longest time for which a due timer did not run because of this process.
+
+    Time in which the process was ready to run and the kernel ran others is not counted.
+    """
 
     max_s: float = 0.0
 
@@ -83,5 +85,5 @@ class LoopBlock:
 
 
 def waited_s() -> float:
-    """How long this thread has been ready to run without running."""
+    """Return how long this thread has been ready to run without running."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""Where figures come from: the commit, and the machine as it was when the benchmark began."""
+"""Origin of the figures: the commit, and the machine at the start of the benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def facts() -> dict[str, object]:
-    """What every JSON line says beside its figures."""
+    """Return what every JSON line has besides its figures."""
     return {
         "commit": commit(),
         "cores": len(os.sched_getaffinity(0)),
@@ -24,23 +24,23 @@ def facts() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """The commit that was measured; with `+changes` when what is measured was changed since."""
-    head = _said("git", "rev-parse", "--short=12", "HEAD")
+    """Return the measured commit; with `+changes` if src or bench differ from it."""
+    head = _output("git", "rev-parse", "--short=12", "HEAD")
     if not head:
         return None
-    return f"{head}+changes" if _said("git", "status", "--porcelain", "--", "src", "bench") else head
+    return f"{head}+changes" if _output("git", "status", "--porcelain", "--", "src", "bench") else head
 
 
 def etcd_version() -> str | None:
-    """The version of the etcd that a benchmark would start, if there is one."""
+    """Return the version of the etcd that a benchmark would start; None if there is none."""
     try:
-        version = binary.read_version(_said(str(binary.find()), "--version"))
+        version = binary.read_version(_output(str(binary.find()), "--version"))
     except binary.NoEtcd:
         return None
     return ".".join(map(str, version)) if version else None
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10, check=False)
     except OSError:

@@ -1,7 +1,7 @@
-"""A part of a benchmark in a process of its own: a writer beside the reader that is measured, watchers beside etcd.
+"""Parts: pieces of a benchmark in processes of their own, such as the writer next to a measured reader.
 
 A part is an async generator function at module level, `async def part(argument: A) -> AsyncIterator[R]`, with A and R
-msgspec structs. The benchmark starts it and takes its reports one by one; it goes on by itself between them. It ends
+msgspec structs. The benchmark starts it and takes its reports one by one; the part continues between them. It ends
 with the block that started it, and with the benchmark if that is killed.
 """
 
@@ -36,23 +36,23 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(slots=True)
 class Part(Generic[R]):
-    """A part that runs."""
+    """A running part."""
 
     name: str
     process: asyncio.subprocess.Process
     _reports: msgspec.json.Decoder[R]
 
     async def report(self) -> R:
-        """Its next report. Raises `Unmeasurable` when it has ended instead; what it said is on stderr then."""
+        """Wait for its next report. Raises `Unmeasurable` if it exits instead; its messages are on stderr then."""
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(PATIENCE_S):
                 line = await self.process.stdout.readline()
         except TimeoutError:
-            raise Unmeasurable(f"{self.name} has not come on for {PATIENCE_S} s; try a smaller size") from None
+            raise Unmeasurable(f"{self.name} made no progress for {PATIENCE_S} s; try a smaller size") from None
         if not line:
             code = await self.process.wait()
-            raise Unmeasurable(f"{self.name} ended with status {code} before it was done; see what it said above")
+            raise Unmeasurable(f"{self.name} ended with status {code} before it was done; see its messages above")
         return self._reports.decode(line)
 
     def pause(self) -> None:
@@ -64,7 +64,7 @@ class Part(Generic[R]):
 
 @asynccontextmanager
 async def started(function: Callable[[A], AsyncIterator[R]], argument: A) -> AsyncIterator[Part[R]]:
-    """Runs the function with that argument in a new interpreter."""
+    """Run the function with that argument in a new interpreter."""
     name = f"{function.__module__}:{function.__qualname__}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__, name, str(os.getpid())),
@@ -85,14 +85,14 @@ async def started(function: Callable[[A], AsyncIterator[R]], argument: A) -> Asy
 
 
 def _types(function: Callable[..., Any]) -> tuple[type[Any], type[Any]]:
-    """What the part is given, and what it reports."""
+    """Return the types of the part's argument and of its reports."""
     hints = get_type_hints(function)
     (report,) = get_args(hints.pop("return"))
     (argument,) = hints.values()
     return argument, report
 
 
-async def _play(function: Callable[[Any], AsyncIterator[Any]], reports: int) -> None:
+async def _run(function: Callable[[Any], AsyncIterator[Any]], reports: int) -> None:
     argument = msgspec.json.decode(sys.stdin.buffer.read(), type=_types(function)[0])
     async for report in function(argument):
         os.write(reports, msgspec.json.encode(report) + b"\n")
@@ -101,12 +101,12 @@ async def _play(function: Callable[[Any], AsyncIterator[Any]], reports: int) -> 
 def _main(name: str, parent: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
-        return  # it died before we could ask to die with it
+        return  # the parent died before we could ask to die with it
     logs_to_stderr()
     reports = os.dup(1)
-    os.dup2(2, 1)  # a stray print must not be taken for a report
+    os.dup2(2, 1)  # a stray print must not be parsed as a report
     module, _, function = name.partition(":")
-    asyncio.run(_play(getattr(importlib.import_module(module), function), reports))
+    asyncio.run(_run(getattr(importlib.import_module(module), function), reports))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Logs of the code under measurement go to stderr, and only errors: stdout belongs to the figures."""
+"""Logging of measured code: errors only, to stderr, because stdout belongs to the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An etcd of the benchmark's own, in memory where the machine has a tmpfs: disks are not what is measured."""
+"""An etcd for a benchmark, in memory if the machine has a tmpfs: disks are not measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MEMORY = Path("/dev/shm")
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder that goes with its block."""
+    """Return a temporary folder, in memory where possible."""
     return tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None)
 
 
 @asynccontextmanager
 async def etcd_in_memory() -> AsyncIterator[EmbeddedEtcd]:
-    """A running etcd, on the same port if it is stopped and started again; it and its data are gone after the block."""
+    """Run an etcd, which keeps its port when it is restarted; it and its data are removed after the block."""
     with scratch() as folder:
         async with EmbeddedEtcd(Path(folder) / "etcd", port=_free_port()) as etcd:
             yield etcd

@@ -1,4 +1,4 @@
-"""wrk, a client that opens a new connection for each request: started in a network namespace, and what it came to."""
+"""wrk in a network namespace: a client that opens a new connection for each request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONNECTIONS = 32
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What one run of wrk came to."""
+    """Result of one run of wrk."""
 
     requests: int
     failed: int
@@ -29,7 +29,7 @@ class Load(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Wrk:
-    """wrk in a namespace, aimed at one place."""
+    """A running wrk with one URL."""
 
     process: subprocess.Popen[str]
 
@@ -41,20 +41,20 @@ class Wrk:
         return cls(subprocess.Popen(guarded, stdout=subprocess.PIPE, text=True))
 
     def stop(self) -> None:
-        """Has it come to its end early. Its result, with what it cost, is still to be fetched, ended or not."""
-        os.kill(self.process.pid, signal.SIGINT)  # Popen's own would fetch the end of one that is over
+        """End it early; `result` still has to be called."""
+        os.kill(self.process.pid, signal.SIGINT)  # Popen.send_signal would reap it, and its CPU time would be lost
 
     def result(self) -> Load:
-        """Waits for its end."""
+        """Wait for its end and return what it measured."""
         assert self.process.stdout is not None
-        said = self.process.stdout.read()
+        output = self.process.stdout.read()
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.process.stdout.close()
-        found = re.search(r"(\d+) requests in", said)
+        found = re.search(r"(\d+) requests in", output)
         if self.process.returncode or found is None:
-            raise Unmeasurable(f"wrk ended with status {self.process.returncode}: {said.strip() or 'it said nothing'}")
-        errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said)
-        other = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+            raise Unmeasurable(f"wrk ended with status {self.process.returncode}: {output.strip() or 'no output'}")
+        errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", output)
+        other = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
         failed = sum(map(int, errors.groups())) if errors else 0
         return Load(int(found[1]), failed + (int(other[1]) if other else 0), usage.ru_utime + usage.ru_stime)

@@ -1,15 +1,15 @@
-"""Failover: how long nobody leads when a leader dies, freezes or stops, and how soon its successor works.
+"""Failover: time without a leader when a leader dies, freezes or stops, and time until its successor writes.
 
 Three etcd members, two fleets of three real servers, each with a leader-only worker that writes five times a second.
-Times are seen in etcd, read every few milliseconds: from the signal to the new leader key, and from there to the first
+Times are read from etcd every few milliseconds: from the signal to the new leader key, and from there to the first
 write under it. Election timings have the proportions of the defaults.
 
-- kill: SIGKILL for the leader's whole process tree. Each server lives in a PID namespace of its own, so that the others
-  can know no more about its death than they could on another host: its lease must run out.
-- same host: the same without namespaces; a survivor sees that the process is gone, and clears its key.
+- kill: SIGKILL for the leader's whole process tree. Each server runs in a PID namespace of its own, so that the others
+  know no more about its death than they could on another host: its lease must expire.
+- same host: the same without namespaces; another server sees that the process is gone, and deletes its key.
 - graceful: SIGTERM for the supervisor.
-- freeze: SIGSTOP for the whole tree until another server leads, then SIGCONT; counted are the old leader's writes that
-  were accepted afterwards, from etcd's own history.
+- freeze: SIGSTOP for the whole tree until another server leads, then SIGCONT; counts the old leader's writes that were
+  accepted afterwards, from etcd's own history.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from holdfast.testing.real.processes import Unavailable, wait_until
 from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
 
 SERVERS = 3
-GLANCE_S = 0.003
+POLL_S = 0.003
 PATIENCE_S = 60.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    trials: Annotated[int, msgspec.Meta(ge=1, description="how often each leader is ended")] = 3
-    ttl: Annotated[int, msgspec.Meta(ge=2, le=60, description="seconds that leadership outlives its renewal")] = 5
+    trials: Annotated[int, msgspec.Meta(ge=1, description="trials of each kind")] = 3
+    ttl: Annotated[int, msgspec.Meta(ge=2, le=60, description="TTL of the leader's lease in seconds")] = 5
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -53,28 +53,28 @@ class Figures(msgspec.Struct, frozen=True):
 
 @dataclass
 class Trials:
-    """One fleet, and how soon its successors worked."""
+    """One fleet, and the times until its new leaders wrote."""
 
     fleet: ServerGroup
     took_to_work: list[float] = field(default_factory=list)
 
     def handover(self, end: Callable[[ServerProcess], None]) -> float:
-        """Ends the leader; the time until another one leads. The fleet is whole again afterwards."""
+        """End the leader, and return the time until another one leads. The fleet is complete again afterwards."""
         self.fleet.wait_all_run()
         term, old = self.fleet.wait_led()
-        self._glance(lambda: works(self.fleet, term), "the leader works")
+        self._poll(lambda: works(self.fleet, term), "the leader works")
         began = time.monotonic()
         end(old)
-        self._glance(lambda: term_of(self.fleet) > term, "another server leads")
+        self._poll(lambda: term_of(self.fleet) > term, "another server leads")
         led = time.monotonic()
-        self._glance(lambda: works(self.fleet, term_of(self.fleet)), "the new leader works")
+        self._poll(lambda: works(self.fleet, term_of(self.fleet)), "the new leader works")
         self.took_to_work.append(time.monotonic() - led)
         wait_until(lambda: not old.process.alive, "the old leader has ended", within=PATIENCE_S)
         old.start()
         return led - began
 
     def freeze(self) -> int:
-        """Freezes the leader past its lease; how many of its writes were accepted after the new term began."""
+        """Freeze the leader past its lease, and count its writes that were accepted after the new term began."""
         self.fleet.wait_all_run()
         term, old = self.fleet.wait_led()
         before = counts(old)
@@ -86,12 +86,12 @@ class Trials:
         history = read_history(self.fleet.cluster.endpoints[0], self.fleet.region)
         return writes_after(history, newer, old.name) + len(violations(history))
 
-    def _glance(self, seen: Callable[[], bool], what: str) -> None:
+    def _poll(self, condition: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + PATIENCE_S
-        while not seen():
+        while not condition():
             if time.monotonic() > until:
                 raise Unmeasurable(f"{what}: not within {PATIENCE_S:g} s")
-            time.sleep(GLANCE_S)
+            time.sleep(POLL_S)
 
 
 def term_of(fleet: ServerGroup) -> int:
@@ -100,7 +100,7 @@ def term_of(fleet: ServerGroup) -> int:
 
 
 def works(fleet: ServerGroup, term: int) -> bool:
-    """Whether a write under that term has been accepted."""
+    """Return True if a write under that term has been accepted."""
     entries = [fleet.read(writes_prefix(fleet.region) + one.name.encode()) for one in fleet.members]
     written = [msgspec.json.decode(base64.b64decode(one["value"]), type=WriterEntry) for one in entries if one]
     return any(one.term == term for one in written)
@@ -111,7 +111,7 @@ def counts(server: ServerProcess) -> WriterCounts:
 
 
 def timings(ttl: int) -> Mapping[str, str]:
-    """Those of the defaults, for another TTL."""
+    """Return the default timings, scaled to another TTL."""
     deadline = ttl * 2_000 // 3
     return {
         "server.ttl": f"{ttl}s",

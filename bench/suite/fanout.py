@@ -1,11 +1,12 @@
-"""One change to many watchers: what it costs etcd, how late the last ones hear, and what a re-list of all costs.
+"""One change to many watchers: CPU of etcd per delivery, delivery time, and CPU of a re-list by all of them.
 
-As many hosts as watchers, and every watcher watches all of them, as agents do. All watchers run in one process, so the
-delivery time (from before the put to `Store.watch` handing the event on) is that of many agents sharing one core: an
-upper bound for agents that have one each. etcd's CPU is the whole process's: puts and its own upkeep included.
+There are as many hosts as watchers, and every watcher watches all of them, as agents do. All watchers run in one
+process, so the delivery time (from before the put until `Store.watch` yields the event) is that of many agents sharing
+one core: an upper bound for agents on hosts of their own. etcd's CPU is that of the whole process, including puts and
+background work.
 
-For the re-list the watchers are stopped, etcd restarts, a host changes and the history is compacted: all come back at
-once to a revision that is gone, and list again what they hold (without the usual spread over 60 s).
+For the re-list the watchers are paused, etcd restarts, a host changes and the history is compacted: all come back at
+once to a compacted revision, and list again (without the usual spread over 60 s).
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Swarm(msgspec.Struct, frozen=True):
-    """What the watchers are told. They report when all have their first list, the first change, all changes, and the
-    list after continuity was lost."""
+    """Job of the watchers. They report when all have their first list, the first change, all changes, and the list
+    after the compaction."""
 
     endpoint: str
     watchers: int
@@ -59,7 +60,7 @@ class Swarm(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A stage that all watchers have reached, and the events they saw in it: revision, and when it arrived (ns)."""
+    """A stage that all watchers have reached, and the events they saw in it: revision and arrival time (ns)."""
 
     arrivals: list[tuple[int, int]] = []
 
@@ -90,7 +91,7 @@ async def _measure(options: Options) -> Figures:
 async def _deliver(
     etcd: EmbeddedEtcd, store: Store, swarm: Part[Report], options: Options
 ) -> tuple[float, Sequence[float]]:
-    """etcd's CPU per delivery in µs, and how many ms after its put each event arrived."""
+    """Return etcd's CPU per delivery in µs, and how many ms after its put each event arrived."""
     await swarm.report()
     await _change(store, 0, 1)
     await swarm.report()  # every stream has shown an event: from here on deliveries count
@@ -107,7 +108,7 @@ async def _deliver(
 
 
 async def _relist(etcd: EmbeddedEtcd, store: Store, swarm: Part[Report]) -> float:
-    """etcd's CPU in seconds until all watchers have come back and have listed again."""
+    """Return etcd's CPU in seconds until all watchers have come back and have listed again."""
     swarm.pause()
     await etcd.stop()
     await etcd.start()
@@ -125,16 +126,16 @@ async def _change(store: Store, number: int, generation: int) -> int:
 
 
 @dataclass(slots=True)
-class Crowd:
-    """All watchers together: what they have seen."""
+class Watchers:
+    """All watchers together, and the events they have seen."""
 
     store: Store
     snapshots: int = 0
     arrivals: list[tuple[int, int]] = field(default_factory=list)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def follow(self) -> None:
-        """One watcher's life; it remembers keys and revisions, as a Mirror does."""
+    async def watch(self) -> None:
+        """Run one watcher; it remembers keys and revisions, as a Mirror does."""
         held: dict[bytes, int] = {}
         async for seen in self.store.watch(fleet.HOSTS, held=held):
             if isinstance(seen, Snapshot):
@@ -147,7 +148,7 @@ class Crowd:
             self._moved.set()
 
     async def until(self, reached: Callable[[], bool]) -> Report:
-        """Waits; the report has the events that arrived meanwhile."""
+        """Wait for a stage, and return the events that arrived meanwhile."""
         while not reached():
             self._moved.clear()
             await self._moved.wait()
@@ -157,16 +158,16 @@ class Crowd:
 
 
 async def watchers(swarm: Swarm) -> AsyncIterator[Report]:
-    """A part: all watchers."""
+    """Part: all watchers."""
     resource.setrlimit(resource.RLIMIT_NOFILE, _files(swarm.watchers))
     store = EtcdStore(Connection((swarm.endpoint,), deadline=PATIENCE), relist_spread=Duration(0))
-    crowd = Crowd(store)
-    following = [asyncio.create_task(crowd.follow()) for _ in range(swarm.watchers)]
-    yield await crowd.until(lambda: crowd.snapshots == swarm.watchers)
-    yield await crowd.until(lambda: len(crowd.arrivals) == swarm.watchers)
-    yield await crowd.until(lambda: len(crowd.arrivals) == swarm.watchers * swarm.changes)
-    yield await crowd.until(lambda: crowd.snapshots == 2 * swarm.watchers)
-    for task in following:
+    all_of_them = Watchers(store)
+    tasks = [asyncio.create_task(all_of_them.watch()) for _ in range(swarm.watchers)]
+    yield await all_of_them.until(lambda: all_of_them.snapshots == swarm.watchers)
+    yield await all_of_them.until(lambda: len(all_of_them.arrivals) == swarm.watchers)
+    yield await all_of_them.until(lambda: len(all_of_them.arrivals) == swarm.watchers * swarm.changes)
+    yield await all_of_them.until(lambda: all_of_them.snapshots == 2 * swarm.watchers)
+    for task in tasks:
         task.cancel()
     await store.close()
 

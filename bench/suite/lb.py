@@ -1,21 +1,21 @@
-"""Load balancing on the kernel: CPU per request through a VIP, beside the same request without one, and HAProxy's.
+"""Load balancing on the kernel: CPU per request through a VIP, compared with no VIP and with HAProxy.
 
 wrk opens a new connection for each request, from its own network namespace through a balancer's to nginx in a third.
-Counted is all CPU of wrk, nginx and whoever balances; what the kernel does for a packet is done in their name. All go
-through one such hop. They take turns in short rounds, and of each the cheapest counts, as what else the machine does
-can only add to it:
+All CPU of wrk, nginx and the balancing processes counts; the kernel's work for a packet is accounted to them. Every
+variant goes through one such hop. They take turns in short rounds, and the cheapest round of each counts, because
+other load on the machine can only add to it:
 
 - direct: to the three servers' own addresses, a thread of wrk each, through a namespace that only routes;
 - spread: to an address that all three servers have, connections spread over them by equal routes of that namespace.
-  As with every balancer, each thread of wrk then has to do with each server: nobody finds as many requests waiting at
-  once as in `direct`, and that costs both sides more, before anything is translated;
-- bare dnat: the kernel's own price of translating: one rule, hashing over three addresses, in a table of its own;
+  As with every balancer, each thread of wrk then talks to each server: neither side finds as many requests waiting at
+  once as in `direct`, and that costs both more, before anything is translated;
+- bare dnat: the kernel's own cost of translation: one rule, hashing over three addresses, in a table of its own;
 - ours: the VIP, with the balancer running and probing once a second;
 - HAProxy: in TCP mode, one thread, checking once a second, in the namespace that only routes.
 
-Ratios are to `direct`, those that say so to `spread`. What the balancer's processes take is in `ours`, and told apart:
-it is the same however many requests come. Then the balancer is killed and started again, twice, under the same load:
-requests that failed, and changes to the kernel's tables by the kernel's own count.
+Ratios are to `direct`, or to `spread` where the name says so. CPU of the balancer's processes is included in `ours` and
+also shown separately: it does not depend on the number of requests. Then the balancer is killed and restarted twice
+under the same load, counting failed requests and, with the kernel's counter, changes to the kernel's tables.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _PORTS = "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range"
 
 
 class Options(msgspec.Struct, frozen=True):
-    seconds: Annotated[float, msgspec.Meta(ge=5, description="how long each of them is measured")] = 10.0
+    seconds: Annotated[float, msgspec.Meta(ge=5, description="seconds to measure each variant")] = 10.0
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked, through which balancer's namespace; and who balances, if anybody."""
+    """URL to request, the balancer namespace to go through, and the balancing processes."""
 
     url: str
     through: int
@@ -164,7 +164,7 @@ def _figures(stage: BalancedSite, targets: Mapping[str, Target], seconds: float)
 
 
 def _translate(namespace: Namespace, home: Path) -> None:
-    """One rule and nothing else: the least that a balancer on this kernel's connection tracking can cost."""
+    """Install one rule: the least that a balancer on this kernel's connection tracking can cost."""
     servers = ", ".join(f"{number} : {address(name)}" for number, name in enumerate(SERVERS))
     file = home / "bare.nft"
     file.write_text(_BARE.format(vip=VIP[4], count=len(SERVERS), servers=servers))
@@ -172,14 +172,14 @@ def _translate(namespace: Namespace, home: Path) -> None:
 
 
 def _pinned(home: Path) -> Path:
-    """A script for wrk: each of its threads uses another server."""
+    """Write a script for wrk that gives each of its threads another server."""
     script = home / "pinned.lua"
     script.write_text(_PINNED.format(hosts=", ".join(f'"{address(name)}"' for name in SERVERS)))
     return script
 
 
 def _cost(stage: BalancedSite, target: Target, seconds: float) -> float:
-    """Microseconds of CPU per request, of all who take part."""
+    """Return microseconds of CPU per request, of all processes involved."""
     stage.site.lead_through(target.through)
     pids = [*(one.process.pid for one in stage.servers.values()), *target.balancing]
     before = sum(map(_cpu_s, pids))
@@ -190,15 +190,15 @@ def _cost(stage: BalancedSite, target: Target, seconds: float) -> float:
 
 
 def _restarted(stage: BalancedSite, target: Target) -> tuple[int, int]:
-    """Requests that failed, and writes that were made, while the balancer was killed and came back."""
+    """Kill and restart the balancer under load; return failed requests and dataplane writes."""
     balancer = stage.balancer
-    _until(balancer.is_released, "the balancer has come to rest")
+    _until(balancer.is_released, "the balancer is settled")
     generation = balancer.generation()
     load = Wrk.start(stage.client, target.url, (RESTARTS + 1) * PATIENCE_S)
     for _ in range(RESTARTS):
         balancer.kill()
         balancer.start()
-        _until(balancer.is_released, "the balancer has come to rest again")
+        _until(balancer.is_released, "the balancer is settled again")
     load.stop()
     return load.result().failed, balancer.generation() - generation
 
@@ -215,13 +215,13 @@ def _tree(balancer: BalancerProcess) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU of a process so far, of all its threads, as exactly as the scheduler knows it."""
+    """Return the CPU of a process and all its threads so far, with the scheduler's resolution."""
     return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 @contextlib.contextmanager
 def _haproxy(namespace: Namespace, home: Path) -> Iterator[Process | None]:
-    """HAProxy before the same servers; None where it is not installed."""
+    """Run HAProxy for the same servers; yields None if it is not installed."""
     try:
         program = tool("haproxy")
     except Unavailable:
@@ -236,7 +236,7 @@ def _haproxy(namespace: Namespace, home: Path) -> Iterator[Process | None]:
     try:
         _until(lambda: not process.alive or bool(namespace.run("ss", "-Hltn", f"sport = :{port}")), "HAProxy listens")
         if not process.alive:
-            raise Unmeasurable(f"HAProxy ended at once: {process.output.strip()}")
+            raise Unmeasurable(f"HAProxy exited at once: {process.output.strip()}")
         yield process
     finally:
         process.stop(signal.SIGKILL)

@@ -1,10 +1,10 @@
-"""Maglev tables: CPU to build one and to commit it, how even it is, and whom the loss of a backend moves.
+"""Maglev tables: CPU to build and to commit one, its evenness, and the disruption when a backend goes.
 
 Builds are measured in this process, one at a time and uncached, with weights that differ; the median counts. Disruption
 is the share of flows of the nine other backends that move when one of ten goes, over many sets of ten. Commits go to
 the real kernel in a network namespace: packing and committing the whole table, and the delta when one backend goes and
-comes back, of tables that are built already. User and system time of this process count, where the kernel does its part
-of a commit. Where no namespace can be made there are no figures for commits.
+comes back, of tables that are built already. User and system time of this process count, which includes the kernel's
+part of a commit. Without network namespaces there are no figures for commits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def measure(options: Options) -> Figures:
 
 
 def build_ms(options: Options, number: int) -> float:
-    """CPU of one build. Each has another backend at another weight, so that none is remembered from the one before."""
+    """Return the CPU of one build. Each has another weight for one backend, so that none comes from the cache."""
     weights = fleet(options.backends)
     weights[next(iter(weights))] = QUANTUM - 1 - number
     before = time.process_time()
@@ -85,7 +85,7 @@ def build_ms(options: Options, number: int) -> float:
 
 
 def disruptions(first: int, size: int) -> list[float]:
-    """For each of ten backends the share of the others' buckets that move when it goes."""
+    """Return, for each of ten backends, the share of the others' buckets that move when it goes."""
     weights = fleet(10, first)
     serving, table = maglev.table(weights, size)
     shares = []
@@ -97,7 +97,7 @@ def disruptions(first: int, size: int) -> list[float]:
 
 
 def evenness(weights: dict[BackendId, int], size: int) -> float:
-    """The largest share of a backend, as a multiple of its fair one."""
+    """Return the largest share of a backend, as a multiple of its fair share."""
     serving, table = maglev.table(weights, size)
     return float(np.bincount(table).max()) * len(serving) / size
 
@@ -105,7 +105,7 @@ def evenness(weights: dict[BackendId, int], size: int) -> float:
 def commits(
     weights: dict[BackendId, int], without: dict[BackendId, int], size: int
 ) -> tuple[float | None, float | None]:
-    """CPU to commit the delta and the whole, each the median of some rounds."""
+    """Return the CPU to commit the delta and the whole table, each the median of several rounds."""
     try:
         with network() as net:
             return inside(net.namespace("lb").system_name, lambda: _commits(weights, without, size))

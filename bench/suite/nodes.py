@@ -1,16 +1,14 @@
-"""The agent's memory: what an event costs in the journal, whether it waits for a compaction, and what a restart costs.
+"""The agent's journal: cost of an event, longest stall during a compaction, and cost of a restart.
 
-A node is another host as the agent knows it, reached through the tunnel: a forwarding entry, a neighbour and a nexthop,
-each a record of its own. *journal_us_per_event* is CPU per node that joins, each written by itself.
-*event_stall_max_ms* is the longest that an event, one after another, took while the journal was compacted, from its
-turn of the loop until it was written; what the kernel gave to others meanwhile is not counted. A machine that stands
-still for a moment is none of the journal's doing: of three compactions, each slice counts with the shortest wait that
-it has caused.
+A node is another host, reached through the tunnel: a forwarding entry, a neighbour and a nexthop, each a record of its
+own. *journal_us_per_event* is CPU per node that joins, each written by itself. *event_stall_max_ms* is the longest time
+an event took while the journal was compacted, from its turn of the loop until it was written; time in which the kernel
+ran other processes is not counted. To exclude stalls of the machine, each slice of a compaction counts with the
+shortest of three waits.
 
-The rest is of a fresh process. *restore_cpu_s* is for opening the journal and knowing what is in it, by key; what is
-under a key stays encoded until it is looked at. *prune_cpu_s* is for planning, of all that is known in a kernel and
-wanted by a source, the deletion of a tenth of the nodes: diff, the agent's gates, plan. *journal_mb* is the compacted
-journal, *rss_mb* that process once it has restored.
+The rest is measured in a fresh process. *restore_cpu_s* is for opening the journal and indexing it by key; values stay
+encoded until they are read. *prune_cpu_s* is for planning the deletion of a tenth of the nodes: diff, gates, plan.
+*journal_mb* is the compacted journal, *rss_mb* the process after it has restored.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ BOOT = "bench"
 SOURCE = "region"
 COMPACTIONS = 3
 CLAIMS = 3
-"""Of each node."""
+"""Claims of each node."""
 HERE = LocalHost("here", Encapsulation.ALWAYS)
 
 Run = Sequence[tuple[ClaimKey, Owned[Claim]]]
@@ -67,7 +65,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Waits(NamedTuple):
-    """Of the events of one compaction: one for each slice, and the longest while it was synced and installed."""
+    """Waits of events during one compaction: one per slice, and the longest while it was synced and installed."""
 
     slices: Sequence[float]
     end: float
@@ -93,7 +91,7 @@ async def _measure(options: Options) -> Figures:
         path = Path(folder) / "journal"
         journal = Journal.open(path, BOOT)
         per_event = _appended(journal, options.nodes)
-        await asyncio.to_thread(int)  # as an agent does: the thread for syncs is there before the first event
+        await asyncio.to_thread(int)  # as in an agent, the thread for syncs exists before the first event
         stall = longest([await _compacted(journal, options.nodes, number) for number in range(COMPACTIONS)])
         size = journal.size
         journal.close()
@@ -121,14 +119,14 @@ def hosts(count: int, generation: int = 0) -> Iterator[Host]:
 
 
 def _events(count: int, generation: int = 0) -> Iterator[list[tuple[bytes, bytes]]]:
-    """What the journal is told when these nodes join: all of a node at once."""
+    """Yield the journal entries of these nodes, all of a node at once."""
     for host in hosts(count, generation):
         claims = peer(host, HERE).claims()
         yield [(record.write_key(key), record.write(Owned(claim, SOURCE, 1))) for key, claim in claims]
 
 
 def _appended(journal: Journal, count: int) -> float:
-    """CPU seconds per event."""
+    """Return CPU seconds per event."""
     events = list(_events(count))
     watch = Stopwatch()
     for event in events:
@@ -137,17 +135,17 @@ def _appended(journal: Journal, count: int) -> float:
 
 
 async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
-    """How long events took during a compaction of all that is known."""
-    events = _events(count, generation + 1)  # made one by one: a large list would have the garbage collector at work
+    """Measure how long events took during a compaction of the whole journal."""
+    events = _events(count, generation + 1)  # made one by one: a large list would keep the garbage collector busy
     waits: list[float] = []
     slices = 0
 
-    async def beside(work: Callable[[], None]) -> None:
+    async def in_thread(work: Callable[[], None]) -> None:
         nonlocal slices
         slices = slices or len(waits)
         await asyncio.to_thread(work)
 
-    compaction = asyncio.create_task(journal.compact(beside))
+    compaction = asyncio.create_task(journal.compact(in_thread))
     for event in events:
         if compaction.done():
             break
@@ -160,30 +158,30 @@ async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
 
 
 def longest(compactions: Sequence[Waits]) -> float:
-    """What the same slice did to an event each time, or the end of a compaction at its best."""
+    """Return the longest wait, where each slice and the end of a compaction count with their shortest."""
     slices: list[float] = [min(waits) for waits in zip(*(one.slices for one in compactions), strict=False)]
     return max([*slices, min(one.end for one in compactions)])
 
 
-async def restart(told: Restart) -> AsyncIterator[Restarted]:
-    """The next life of the agent."""
+async def restart(job: Restart) -> AsyncIterator[Restarted]:
+    """Part: a restarted agent."""
     watch = Stopwatch()
-    journal = Journal.open(Path(told.journal), BOOT)
+    journal = Journal.open(Path(job.journal), BOOT)
     dataplane = FakeKernel()
     kernel = JournaledTarget(journal, dataplane)
     restore = watch.cpu_s
     resident = resident_mb()
     known = len(journal.live)
-    if known != CLAIMS * told.nodes:
-        raise Unmeasurable(f"{known:,} objects of {told.nodes:,} nodes were remembered: {journal.opened.sentence}")
-    dataplane.objects = {key: claim.shape for host in hosts(told.nodes) for key, claim in peer(host, HERE).claims()}
+    if known != CLAIMS * job.nodes:
+        raise Unmeasurable(f"{known:,} objects of {job.nodes:,} nodes were restored: {journal.opened.sentence}")
+    dataplane.objects = {key: claim.shape for host in hosts(job.nodes) for key, claim in peer(host, HERE).claims()}
     have = await _read(kernel)
     journal.close()
     yield Restarted(restore, _pruned(kernel, have), resident)
 
 
 async def _read(kernel: JournaledTarget) -> Run:
-    """All pages of it."""
+    """Read all pages."""
     page, upto = await kernel.read(None)
     have = list(page)
     while upto is not None:
@@ -200,18 +198,18 @@ def _pruned(kernel: JournaledTarget, have: Run) -> float:
     planned = plan(diff(want, have, operator.eq), gates, counts, Instant(2), KINDS)
     cpu = watch.cpu_s
     if _going(planned) != len(have) - len(want):
-        raise Unmeasurable(f"{_going(planned):,} of {len(have) - len(want):,} deletions were planned: a gate is shut")
+        raise Unmeasurable(f"{_going(planned):,} of {len(have) - len(want):,} deletes were planned: a gate is closed")
     return cpu
 
 
 def _going(planned: Plan[ClaimKey, Claim]) -> int:
-    """What is to go now, or when nothing leans on it any more."""
+    """Count the deletes that are ready, or held only until nothing depends on the object."""
     held = [closed for _, closed in planned.held if closed.gate == "dependents"]
     return len(held) + sum(change.op is Op.DELETE for change in planned.ready)
 
 
 def _gates(kernel: JournaledTarget) -> list[Gate[ClaimKey, Claim]]:
-    """As the agent has them, with a brake that lets a tenth go."""
+    """Return the agent's gates, with a brake that allows the delete of a tenth."""
     sync = SyncGate({SOURCE: Synced(Instant(1), 2)})
     return [
         sync,
@@ -225,7 +223,7 @@ def _gates(kernel: JournaledTarget) -> list[Gate[ClaimKey, Claim]]:
 
 
 def _nine_of_ten(have: Run) -> Run:
-    """Copies: nothing is equal because it is the same object."""
+    """Return copies, so that nothing is equal because it is the same object."""
     return [
         (key, Owned(msgspec.convert(msgspec.to_builtins(owned.value), Claim), SOURCE, 2))
         for key, owned in have

@@ -1,9 +1,9 @@
-"""Probing: CPU per TCP probe and how late probes start, of the prober's process as it is shipped, beside HAProxy.
+"""Probing: CPU per TCP probe and lateness of probes, of the shipped prober process, compared with HAProxy.
 
-Every target is the same listening socket on loopback, reached by a fresh connection each time. The prober takes its
-orders and reports over its line, as from a balancer; CPU is that of its whole process, lateness what it measures
-itself. HAProxy then does the same checks, if it is installed; the kernel counts them (with what else connects on this
-machine, so at most as many as it was told to make).
+Every target is the same listening socket on loopback, reached by a new connection each time. The prober gets its
+targets and reports over its channel, as from a balancer; CPU is that of its whole process, lateness is its own
+measurement. HAProxy then does the same checks, if it is installed; the kernel counts them (together with every other
+connection on this machine, so at most as many as it was configured to make).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """What somebody did in the time that was measured."""
+    """Probes, time and CPU of one process while it was measured."""
 
     probes: int
     wall_s: float
@@ -105,7 +105,7 @@ async def _measure(options: Options) -> Figures:
 
 @contextlib.contextmanager
 def _server() -> Iterator[int]:
-    """Accepts every connection and closes it, in a thread; its port."""
+    """Accept and close every connection in a thread; yields the port."""
     listening = socket.create_server((HERE, 0), backlog=4_096)
     threading.Thread(target=_accept, args=(listening,), daemon=True).start()
     try:
@@ -140,18 +140,18 @@ async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
             lateness = await _lateness(paths)
             listening.cancel()
     if not pace.probes or not all(found):
-        raise Unmeasurable(f"{found.count(False):,} probes failed: the figures would be of something else")
+        raise Unmeasurable(f"{found.count(False):,} probes failed: the figures would be wrong")
     return pace, lateness
 
 
 async def _begun(found: list[bool]) -> None:
-    """Returns when the first results have come: a busy machine takes its time to start a process."""
+    """Wait for the first results: a busy machine takes long to start a process."""
     try:
         async with asyncio.timeout(START_WITHIN_S):
-            while not found:  # noqa: ASYNC110 -- what is waited for happens in another process
+            while not found:  # noqa: ASYNC110 -- the event happens in another process
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise Unmeasurable(f"the prober found nothing within {START_WITHIN_S:g} s") from None
+        raise Unmeasurable(f"the prober reported nothing within {START_WITHIN_S:g} s") from None
 
 
 async def _listen(line: ProberClient, found: list[bool]) -> None:
@@ -160,14 +160,14 @@ async def _listen(line: ProberClient, found: list[bool]) -> None:
 
 
 async def _watch(pid: int, count: Callable[[], int], for_s: float) -> Pace:
-    """What that process does in the time, and with how much CPU."""
+    """Measure what that process does in this time, and with how much CPU."""
     before, cpu, wall = count(), cpu_s(pid), time.perf_counter()
     await asyncio.sleep(for_s)
     return Pace(count() - before, time.perf_counter() - wall, cpu_s(pid) - cpu)
 
 
 def _connections() -> int:
-    """How many connections this machine has begun to open so far."""
+    """Return how many connections this machine has begun to open since boot."""
     names, values = [
         line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")
     ]
@@ -175,7 +175,7 @@ def _connections() -> int:
 
 
 async def _lateness(paths: RolePaths) -> dict[str, float]:
-    """Quantile → seconds, by the prober's own measure."""
+    """Return the lateness per quantile in seconds, as the prober measured it."""
     answer = await ask(paths.socket(PROBER.name), Request("metrics"))
     if answer.error:
         raise Unmeasurable(answer.error)
@@ -186,7 +186,7 @@ async def _lateness(paths: RolePaths) -> dict[str, float]:
 
 @contextlib.asynccontextmanager
 async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, RolePaths]]:
-    """The worker as a supervisor starts it; it ends with us."""
+    """Run the prober as a supervisor starts it; it ends with the block."""
     paths = RolePaths("balancer", folder / "run", folder / "state")
     paths.prepare()
     config = Config(paths=Folders(state=str(paths.state), runtime=str(paths.runtime)))
@@ -205,7 +205,7 @@ async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proces
 
 
 async def _haproxy(options: Options, port: int) -> Pace | None:
-    """What the same checks cost HAProxy; None where it is not installed."""
+    """Measure the same checks by HAProxy; None if it is not installed."""
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/local/sbin:/usr/sbin")
     if program is None:
         return None
@@ -218,10 +218,10 @@ async def _haproxy(options: Options, port: int) -> Pace | None:
         try:
             await asyncio.sleep(WARM_UP_S + options.interval)
             if process.returncode is not None:
-                raise Unmeasurable("HAProxy ended at once; see what it said above")
+                raise Unmeasurable("HAProxy exited at once; see its messages above")
             pace = await _watch(process.pid, _connections, options.seconds)
-            told = round(options.targets * pace.wall_s / options.interval)
-            return msgspec.structs.replace(pace, probes=min(pace.probes, told))
+            configured = round(options.targets * pace.wall_s / options.interval)
+            return msgspec.structs.replace(pace, probes=min(pace.probes, configured))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

@@ -1,10 +1,10 @@
-"""The agent's kernel objects: what one costs to program, what it costs to verify them all, and what `ip -batch` costs.
+"""The agent's kernel objects: cost to program one, to verify all of them, and the cost with `ip -batch`.
 
 In a network namespace of its own, over VXLAN: each node is a forwarding entry, a neighbour, a nexthop and a route, from
 the change that the reconciler hands over to the kernel's acknowledgement. *program_s* is for all of them.
-*dump_diff_cpu_ms* is for reading all routes back and comparing them with what is wanted, the middle of five times.
-*ip_batch* is the same without nexthop objects, by `ip` and `bridge`, for at most 5,000 nodes: what an object costs
-there grows with their number.
+*dump_diff_cpu_ms* is for reading all routes back and comparing them with the wanted ones, the median of five times.
+*ip_batch* is the same without nexthop objects, by `ip` and `bridge`, for at most 5,000 nodes: the cost per object there
+grows with their number.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def measure(options: Options) -> Figures:
 async def _measure(nodes: Sequence[Node]) -> tuple[float, float, float]:
     wanted = dict(each for node in nodes for each in node.objects())
     cpu_s, wall_s = await _program(wanted)
-    gc.collect()  # what programming has left behind is none of the verification's work
+    gc.collect()  # garbage of the programming must not count for the verification
     return cpu_s / len(wanted) * 1e6, wall_s, _verify(wanted)
 
 
@@ -119,7 +119,7 @@ async def _program(wanted: Mapping[ClaimKey, Shape]) -> tuple[float, float]:
 async def _apply(dataplane: LinuxDataplane, changes: Sequence[ClaimChange]) -> None:
     refused = next(filter(None, await dataplane.apply(changes)), None)
     if refused is not None:
-        raise Unmeasurable(f"the kernel did not take everything: {refused}")
+        raise Unmeasurable(f"the kernel refused a change: {refused}")
 
 
 def _verify(wanted: Mapping[ClaimKey, Shape]) -> float:
@@ -144,7 +144,7 @@ def _verify(wanted: Mapping[ClaimKey, Shape]) -> float:
 def _present(
     found: Mapping[ClaimKey, Shape], remembered: Mapping[ClaimKey, Owned[Shape]]
 ) -> list[tuple[ClaimKey, Owned[Shape]]]:
-    """As the agent has it: how a thing is, by the kernel; whose it is, from memory."""
+    """Return what the agent compares with: the shape from the kernel, the owner from the journal."""
     present = []
     for key in sorted(found):
         owned = remembered.get(key)

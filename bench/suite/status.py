@@ -1,12 +1,11 @@
-"""Status: what agents' reports cost on their way into the inventory, and how fast a new leader is up to date.
+"""Status: cost of agents' reports on their way into the inventory, and time until a new leader is up to date.
 
-The shipped workers on SQLite and an etcd in memory, in this process. `snapshot` is both workers, from nothing to "all
-is compared, nothing differs", the least of five: it is over in a moment, and what the machine does for others in that
-moment is not ours. Events are endpoints that go up and down: single puts at 2,500 per second, then fenced
-transactions of as many as fit; the cost is counted to the last write into the inventory, and from the moment when the
-list of the start has been looked at. `bare` is a program that watches the same single puts in the same seconds, decodes
-what it reads and drops it (bench/bare.py): what the wire alone costs here and now. `takeover` is a leader with warm
-mirrors whose predecessor died with 1 % not written, on a database that takes 5 ms for every call.
+The shipped workers on SQLite and an etcd in memory, in this process. `snapshot` is both workers, from nothing to
+"everything compared, nothing differs", the least of five, because other load on the machine can only add to it. Events
+are endpoints that go up and down: single puts at 2,500 per second, then fenced transactions of as many as fit; the cost
+counts from the end of the initial comparison to the last write into the inventory. `bare` watches the same single puts
+at the same time without our client, decodes and drops them (bench/bare.py): the cost of the wire alone. `takeover` is a
+leader with warm mirrors whose predecessor died with 1 % not written, on a database that takes 5 ms for every call.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine
 
+from bench import leader
 from bench.bare import Watched, bare_watcher
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.fleet import PER_HOST, REGION, endpoints
@@ -38,20 +38,13 @@ from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
-from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.inventory.sql.thread import DatabaseThread
-from holdfast.model.base.time import Duration, seconds
+from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus
 from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.observed import EndpointSeen, ObservedState
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.daemon.board import Cell
-from holdfast.runtime.daemon.context import Context
-from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded
 from holdfast.server.status import kinds
 from holdfast.server.status.kinds import StatusKind
 from holdfast.server.status.metrics import StatusMetrics
@@ -96,7 +89,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a writer writes: every endpoint in turn, so many changes in all; in an odd round they go down."""
+    """Job of a writer: changes every endpoint in turn, so many changes in all; in an odd round they go down."""
 
     endpoint: str
     endpoints: int
@@ -108,29 +101,8 @@ class Done(msgspec.Struct, frozen=True):
     per_s: float = 0.0
 
 
-class _Slot(Cell[T]):
-    """A cell of a board that is not shared with anybody."""
-
-    def __init__(self, value: T | None = None) -> None:
-        self._value = value
-
-    def write(self, value: T) -> None:
-        self._value = value
-
-    def read(self) -> T | None:
-        return self._value
-
-
-class _Deaf:
-    async def wait(self, most: Duration) -> None:
-        await asyncio.sleep(most.total_seconds())
-
-    async def close(self) -> None:
-        return None
-
-
 class _Slow(DatabaseThread):
-    """A database that takes its time for every call."""
+    """A database that takes 5 ms for every call."""
 
     async def __call__(self, call: Callable[[], T]) -> T:
         def slowly() -> T:
@@ -148,7 +120,7 @@ async def _measure(options: Options) -> Figures:
     with scratch() as folder, tempfile.TemporaryDirectory() as state:
         engine = open_engine(database_url(f"sqlite:///{folder}/inventory.db"))
         migrate(engine)
-        _fill(engine, options.endpoints)
+        leader.fill_inventory(engine, options.endpoints)
         async with etcd_in_memory() as etcd:
             bench = _Bench(etcd.endpoint, engine, Path(state), options)
             await bench.prepare()
@@ -194,7 +166,7 @@ class _Bench:
         self._term = 0
 
     async def prepare(self) -> None:
-        """Everything is reported, and the inventory says so already."""
+        """Store the reports of all hosts and endpoints, and bring the inventory up to date."""
         self._term = await self.store.put(LEADER_KEY, b"{}")
         fenced = FencedStore(self.store, LEADER_KEY, self._term)
         status = AGENT_STATUS.encode(AgentStatus.of(CLOCK.wall(), 1.0))
@@ -202,10 +174,10 @@ class _Bench:
         puts += [Put(key, _value(0)) for key in _keys(self._options.endpoints)]
         results = await fenced.bulk([FencedWrite((put,)) for put in puts])
         if any(result.error for result in results):
-            raise Unmeasurable("etcd did not take the reports; run it again on a quieter machine")
-        for topic in self._topics():
-            async with self._reign(topic) as reign:
-                await reign.reconciler.turn()
+            raise Unmeasurable("etcd refused the reports; run it again on a quieter machine")
+        for kind in self._kinds():
+            async with self._leading(kind) as work:
+                await work.reconciler.turn()
 
     @property
     def _hosts(self) -> int:
@@ -214,30 +186,30 @@ class _Bench:
     async def snapshot(self) -> tuple[float, float]:
         gc.collect()
         watch = Stopwatch()
-        for topic in self._topics():
-            async with self._reign(topic) as reign:
-                await reign.reconciler.turn()
-                if reign.target.writes:
-                    raise Unmeasurable(f"{reign.target.writes} rows differed after all was written: this is a bug")
+        for kind in self._kinds():
+            async with self._leading(kind) as work:
+                await work.reconciler.turn()
+                if work.target.writes:
+                    raise Unmeasurable(f"{work.target.writes} rows differed after all was written: this is a bug")
         return watch.wall_s, watch.cpu_s
 
     async def live(self, writer: Callable[[Work], AsyncIterator[Done]], changes: int, *, first_round: int) -> _Live:
-        topic = self._endpoints()
-        async with self._reign(topic) as reign:
-            await reign.reconciler.turn()
+        kind = self._endpoints()
+        async with self._leading(kind) as work:
+            await work.reconciler.turn()
             stopping = asyncio.Event()
-            running = asyncio.create_task(reign.run(stopping))
+            running = asyncio.create_task(work.run(stopping))
             try:
-                await self._caught_up(reign)  # before there is a writer: it does not wait for us
+                await self._caught_up(work)  # before there is a writer: it does not wait for us
                 *_, last = _changes(self._options.endpoints, changes, first_round)
                 async with started(writer, Work(self.etcd, self._options.endpoints, changes, first_round)) as part:
                     await part.report()
                     gc.collect()
-                    watch, reign.peak = Stopwatch(), 0
+                    watch, work.peak = Stopwatch(), 0
                     written = await part.report()
-                    await self._arrived(reign, *last)
-                    cost = _Live(changes, watch.wall_s, watch.cpu_s, reign.peak)
-                self._check(reign, changes, first_round)
+                    await self._arrived(work, *last)
+                    cost = _Live(changes, watch.wall_s, watch.cpu_s, work.peak)
+                self._check(work, changes, first_round)
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
@@ -247,93 +219,91 @@ class _Bench:
         return cost
 
     async def _reset(self) -> None:
-        """All are up again, in the store and in the inventory."""
+        """Set all endpoints to up again, in the store and in the inventory."""
         fenced = FencedStore(self.store, LEADER_KEY, self._term)
         await fenced.bulk([FencedWrite((Put(key, _value(0)),)) for key in _keys(self._options.endpoints)])
-        async with self._reign(self._endpoints()) as reign:
-            await reign.reconciler.turn()
+        async with self._leading(self._endpoints()) as work:
+            await work.reconciler.turn()
 
-    async def _caught_up(self, reign: StatusTerm[Any, Any]) -> None:
-        """Until the list of the start has been looked at: what that costs is `snapshot`, not the events'."""
+    async def _caught_up(self, work: StatusTerm[Any, Any]) -> None:
+        """Wait for the initial comparison: its cost is measured by `snapshot`."""
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            while reign.backlog():  # noqa: ASYNC110
+            while work.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
-    async def _arrived(self, reign: StatusTerm[Any, EndpointSeen], key: bytes, value: bytes) -> None:
-        """Until all that was written has been seen and written on: the last of it is said once more, so that its
-        revision is above all others."""
+    async def _arrived(self, work: StatusTerm[Any, EndpointSeen], key: bytes, value: bytes) -> None:
+        """Wait until every change is in the inventory: the last one is put once more, so that its revision is above
+        all others."""
         last = await self.store.put(key, value)
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            while reign.mirror.mod_revision(key) < last or reign.backlog():  # noqa: ASYNC110
+            while work.mirror.mod_revision(key) < last or work.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
-    def _check(self, reign: StatusTerm[Any, EndpointSeen], changes: int, first_round: int) -> None:
+    def _check(self, work: StatusTerm[Any, EndpointSeen], changes: int, first_round: int) -> None:
         words = {_value(0): ObservedState.ACTIVE, _value(1): ObservedState.DOWN}
         wanted = dict(_changes(self._options.endpoints, changes, first_round))
-        wrong = sum(reign.target.written[key].value.status is not words[value] for key, value in wanted.items())
+        wrong = sum(work.target.written[key].value.status is not words[value] for key, value in wanted.items())
         if wrong:
-            raise Unmeasurable(f"{wrong} endpoints are not what was said of them last: this is a bug")
+            raise Unmeasurable(f"{wrong} endpoints do not have their last reported state: this is a bug")
 
     async def takeover(self) -> tuple[float, int]:
-        """A warm follower takes over what its predecessor left undone."""
+        """Measure how long a warm follower takes to write what its predecessor left undone."""
         slow = _Slow("slow")
-        topic = self._endpoints(slow)
-        async with self._warm(topic):
+        kind = self._endpoints(slow)
+        async with self._warm(kind):
             different = max(1, round(self._options.endpoints * DIFFERS))
             fenced = FencedStore(self.store, LEADER_KEY, self._term)
             some = _keys(self._options.endpoints)[:different]
             await fenced.bulk([FencedWrite((Put(key, _value(1)),)) for key in some])
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                while topic.mirror.objects[some[-1]].status is not EndpointState.DOWN:  # noqa: ASYNC110
+                while kind.mirror.objects[some[-1]].status is not EndpointState.DOWN:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             watch = Stopwatch()
-            reign = self._made(topic)
-            await reign.reconciler.turn()
+            work = self._new_term(kind)
+            await work.reconciler.turn()
             taken = watch.wall_s
         slow.close()
-        return taken, reign.target.writes
+        return taken, work.target.writes
 
-    def _topics(self) -> Sequence[StatusKind[Any, Any]]:
+    def _kinds(self) -> Sequence[StatusKind[Any, Any]]:
         agents = kinds.agents(REGION, self.store, self._observed, DatabaseThread("agents"), CLOCK.now)
         return agents, self._endpoints()
 
-    def _endpoints(self, aside: DatabaseThread | None = None) -> StatusKind[Any, EndpointSeen]:
-        aside = aside or DatabaseThread("endpoints")
-        return kinds.endpoints(REGION, self.store, self._observed, aside, CLOCK.now)
+    def _endpoints(self, thread: DatabaseThread | None = None) -> StatusKind[Any, EndpointSeen]:
+        thread = thread or DatabaseThread("endpoints")
+        return kinds.endpoints(REGION, self.store, self._observed, thread, CLOCK.now)
 
     @asynccontextmanager
-    async def _warm(self, topic: StatusKind[Any, Any]) -> AsyncIterator[None]:
-        following = asyncio.create_task(topic.mirror.run())
+    async def _warm(self, kind: StatusKind[Any, Any]) -> AsyncIterator[None]:
+        following = asyncio.create_task(kind.mirror.run())
         try:
-            await topic.mirror.wait_synced()
+            await kind.mirror.wait_synced()
             yield
         finally:
             following.cancel()
 
     @asynccontextmanager
-    async def _reign(self, topic: StatusKind[T, Any]) -> AsyncIterator[_MeasuredTerm[T]]:
-        async with self._warm(topic):
-            yield self._made(topic)
+    async def _leading(self, kind: StatusKind[T, Any]) -> AsyncIterator[_MeasuredTerm[T]]:
+        async with self._warm(kind):
+            yield self._new_term(kind)
 
-    def _made(self, topic: StatusKind[T, Any]) -> _MeasuredTerm[T]:
-        until = CLOCK.now() + seconds(1e6)
-        found = _Slot[TermEnded]()
-        context = Context(CLOCK, Vitals(CLOCK), DecisionLog(self._state / "decisions", "bench"), WorkerMetrics())
+    def _new_term(self, kind: StatusKind[T, Any]) -> _MeasuredTerm[T]:
+        context = leader.context(CLOCK, self._state)
         fence = Fence(REGION.segment, 1, self._term)
         self._inventory.raise_fence(fence)
         return _MeasuredTerm(
             context,
-            topic,
+            kind,
             fence,
-            waker=_Deaf(),
-            leadership=Leadership(_Slot(LeadershipCell("leading", self._term, until, until)), found, [found], CLOCK),
+            waker=leader.NoWaker(),
+            leadership=leader.leadership(self._term, CLOCK),
             metrics=StatusMetrics(context.metrics.registry),
             staleness=Staleness(),
         )
 
 
 class _MeasuredTerm(StatusTerm[T, Any]):
-    """Remembers the largest backlog that was there when it was asked for."""
+    """Term that records its largest backlog."""
 
     peak = 0
 
@@ -344,7 +314,7 @@ class _MeasuredTerm(StatusTerm[T, Any]):
 
 
 async def single_writer(work: Work) -> AsyncIterator[Done]:
-    """A part: one put after the other, evenly spread over time, as thousands of agents would."""
+    """Part: one put after the other, evenly spread over time, as thousands of agents would."""
     store = EtcdStore(Connection((work.endpoint,), deadline=PATIENCE))
     puts = [Put(*change) for change in _changes(work.endpoints, work.changes, work.first_round)]
     room = asyncio.Semaphore(32)
@@ -356,16 +326,16 @@ async def single_writer(work: Work) -> AsyncIterator[Done]:
     yield Done()
     clock = asyncio.get_running_loop().time
     begin, watch = clock(), Stopwatch()
-    async with asyncio.TaskGroup() as flying:
+    async with asyncio.TaskGroup() as writes:
         for number, put in enumerate(puts):
             await asyncio.sleep(begin + number / SINGLE_PER_S - clock())
-            flying.create_task(write(put))
+            writes.create_task(write(put))
     yield Done(len(puts) / watch.wall_s)
     await store.close()
 
 
 async def bulk_writer(work: Work) -> AsyncIterator[Done]:
-    """A part: round after round, each as one fenced plan."""
+    """Part: one fenced plan per round."""
     store = EtcdStore(Connection((work.endpoint,), deadline=PATIENCE))
     leader = await store.get(LEADER_KEY)
     assert leader is not None
@@ -396,18 +366,6 @@ def _value(turn: int) -> bytes:
 
 def _host(number: int) -> str:
     return f"compute-{number:05}"
-
-
-def _fill(engine: Engine, count: int) -> None:
-    puts = enumerate(endpoints(count))
-    with engine.begin() as connection:
-        while portion := [_row(number, put) for number, put in itertools.islice(puts, PORTION)]:
-            connection.execute(insert(OBJECTS), portion)
-
-
-def _row(number: int, put: Put) -> dict[str, object]:
-    name = f"e{number}"
-    return {"key": put.key, "kind": "endpoint", "name": name, "doc": put.value, "revision": number + 1, "host": "h"}
 
 
 BENCHMARK = Benchmark(Options, measure)

@@ -1,15 +1,15 @@
-"""The etcd store: listing, decoding into a Mirror, fenced bulk writes, and what a watch costs per event.
+"""The etcd store: listing, decoding into a Mirror, fenced bulk writes, and the cost of a watch per event.
 
-The keys are endpoints (bench/fleet.py). Everything that writes does so in a process of its own, so that memory and CPU
-of the reader are the reader's. Ranges and decoding are the median of three rounds, memory and blocked loop the worst.
+The keys are endpoints (bench/fleet.py). Writers run in processes of their own, so that memory and CPU of the reader are
+the reader's. Ranges and decoding are the median of three rounds, memory and blocked loop the worst.
 
-- range: `Store.list`, every page dropped as it comes; memory is the peak above what the process had before.
-- decode: from an empty Mirror to one that holds every endpoint decoded, as a worker has it after its start: fetching
-  included. How long the loop was blocked meanwhile is found in rounds of its own: looking costs time too.
+- range: `Store.list`, every page dropped as it arrives; memory is the peak above what the process had before.
+- decode: from an empty Mirror to one that holds every endpoint decoded, as a worker has it after its start, including
+  the transfer. The blocked loop is measured in rounds of its own, because that measurement costs time.
 - write: one plan through `FencedStore.bulk`, every transaction comparing the term.
 - watch, batched: events of such a plan as `Store.watch` delivers them, from when its writer begins.
 - watch, single: the same for single puts at 2,500/s.
-- bare: listing, and writing a fifth as many keys, without our client (bench/bare.py): how fast etcd is here.
+- bare: listing, and writing a fifth as many keys, without our client (bench/bare.py): the speed of etcd itself.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def _bare(part: Callable[[Work], AsyncIterator[Cost]], work: Work) -> Cost
 
 
 async def _range(store: Store, keys: int) -> tuple[Cost, float]:
-    await store.get(LEADER_KEY)  # connections and code are there; what grows from now on is the list
+    await store.get(LEADER_KEY)  # connections and code are loaded; only the list grows from now on
     memory = PeakMemory()
 
     costs = []
@@ -131,7 +131,7 @@ async def _mirrored(store: Store, keys: int) -> Cost:
     for _ in range(ROUNDS):
         watch = Stopwatch()
         async with _mirror(store, keys):
-            costs.append(Cost(keys, watch.wall_s, watch.cpu_s))  # before the mirror is let go: a real one is never
+            costs.append(Cost(keys, watch.wall_s, watch.cpu_s))  # before the mirror is freed: a real one never is
     return _median(costs)
 
 
@@ -145,7 +145,7 @@ async def _blocked(store: Store, keys: int) -> float:
 
 @asynccontextmanager
 async def _mirror(store: Store, keys: int) -> AsyncIterator[None]:
-    """A mirror that has taken in its first list."""
+    """Run a mirror, and enter the block once it has its first list."""
     mirror = Mirror(store, fleet.ENDPOINTS, ENDPOINT.decode)
     running = asyncio.create_task(mirror.run())
     try:
@@ -162,11 +162,11 @@ def _median(costs: Sequence[Cost]) -> Cost:
 
 
 async def _watched(store: Store, writer: Callable[[Work], AsyncIterator[Cost]], work: Work) -> Cost:
-    """What it costs to watch that work being written."""
+    """Measure the cost of watching that work being written."""
     seen = store.watch(fleet.ENDPOINTS)
     assert isinstance(seen, AsyncGenerator)
     async with aclosing(seen), asyncio.timeout(2 * PATIENCE.total_seconds()):
-        await anext(seen)  # the snapshot; from here on the stream is open while the writer gets ready
+        await anext(seen)  # the snapshot; from here on the stream is open while the writer prepares
         arriving = asyncio.create_task(_arrived(seen, work.keys))
         async with started(writer, work) as running:
             await running.report()
@@ -189,7 +189,7 @@ async def _arrived(seen: AsyncIterator[Snapshot | Events], wanted: int) -> None:
 
 
 async def bulk_writer(work: Work) -> AsyncIterator[Cost]:
-    """A part: stores the endpoints as one fenced plan."""
+    """Part: store the endpoints as one fenced plan."""
     store = EtcdStore(Connection((work.endpoint,), deadline=PATIENCE))
     writes = [FencedWrite((put,)) for put in fleet.endpoints(work.keys, generation=work.generation)]
     leader = await store.get(LEADER_KEY)
@@ -205,7 +205,7 @@ async def bulk_writer(work: Work) -> AsyncIterator[Cost]:
 
 
 async def single_writer(work: Work) -> AsyncIterator[Cost]:
-    """A part: stores the endpoints one by one, evenly spread over time, as thousands of agents would."""
+    """Part: store the endpoints one by one, evenly spread over time, as thousands of agents would."""
     store = EtcdStore(Connection((work.endpoint,), deadline=PATIENCE))
     puts = list(fleet.endpoints(work.keys, generation=work.generation))
     room = asyncio.Semaphore(SINGLE_IN_FLIGHT)
@@ -217,17 +217,17 @@ async def single_writer(work: Work) -> AsyncIterator[Cost]:
     yield Cost()
     clock = asyncio.get_running_loop().time
     begin, watch = clock(), Stopwatch()
-    async with asyncio.TaskGroup() as flying:
+    async with asyncio.TaskGroup() as writes:
         for number, put in enumerate(puts):
             await asyncio.sleep(begin + number / SINGLE_PER_S - clock())
-            flying.create_task(write(put))
+            writes.create_task(write(put))
     yield Cost(len(puts), watch.wall_s, watch.cpu_s)
     await store.close()
 
 
 def _expect(found: int, wanted: int, what: str) -> None:
     if found != wanted:
-        raise Unmeasurable(f"{found:,} of {wanted:,} {what}: the figures would be of something else")
+        raise Unmeasurable(f"{found:,} of {wanted:,} {what}: the figures would be wrong")
 
 
 BENCHMARK = Benchmark(Options, measure)

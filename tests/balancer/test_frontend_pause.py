@@ -1,4 +1,4 @@
-"""A paused frontend stays as it is programmed, whatever its backends do, until it is resumed or its time is over."""
+"""A paused frontend stays as it is programmed until it is resumed or the pause expires."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
-from tests.balancer.site import Site, configuration, simple
+from tests.balancer.harness import Site, configuration, simple
 
 ADA = Who(1000, 1, "ada")
 BOTH, ONE_LEFT = {"b1": 100, "b2": 100}, {"b1": 0, "b2": 100}
@@ -38,21 +38,21 @@ class Operator:
     def start(self) -> None:
         """The balancer starts, also again."""
         self.site.start(simple(1, 2, frontends=2))
-        wishes = BalancerIntentFile(self._folder / "backends.json")
+        intents = BalancerIntentFile(self._folder / "backends.json")
         decisions = DecisionLog(self._folder / "decisions", "balancer.vips")
-        self._commands = BalancerCommands(self.site.keeper, wishes, self.site.node.clock, decisions)
-        self._commands.take_effect()
+        self._commands = BalancerCommands(self.site.reconciler, intents, self.site.node.clock, decisions)
+        self._commands.apply_intents()
 
     async def __call__(self, do: str, name: str = "f1", **args: object) -> str:
         request = Request("frontend", {"do": do, "name": name, **args})
         return str(await self._commands.handlers()["frontend"](request, ADA))
 
     def explain(self) -> str:
-        view = BalancerViews(self.site.keeper, self.site.node.clock.now())
-        return "\n".join(explained(view.explain_frontend(self.site.keeper.balancer.roster.frontends["f1"])))
+        view = BalancerViews(self.site.reconciler, self.site.node.clock.now())
+        return "\n".join(explained(view.explain_frontend(self.site.reconciler.balancer.services.frontends["f1"])))
 
     def status(self) -> str:
-        return render(BalancerViews(self.site.keeper, self.site.node.clock.now()).status())
+        return render(BalancerViews(self.site.reconciler, self.site.node.clock.now()).status())
 
 
 def play(story: Callable[[Operator], Coroutine[Any, Any, None]], folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_only_the_paused_frontend_stays_as_it_is_and_it_follows_when_resumed(tmp
     play(story, tmp_path)
 
 
-def test_a_pause_runs_out(tmp_path: Path) -> None:
+def test_a_pause_expires(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("pause", reason="migration", **{"for": "60s"})
         ask.site.truth.down = {"b1"}
@@ -102,7 +102,7 @@ def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_status_and_explain_say_who_paused_it_why_and_what_opens_it(tmp_path: Path) -> None:
+def test_status_and_explain_show_who_paused_it_why_and_how_to_resume(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("pause", reason="migration")
         ask.site.truth.down = {"b1"}
@@ -115,14 +115,14 @@ def test_status_and_explain_say_who_paused_it_why_and_what_opens_it(tmp_path: Pa
     play(story, tmp_path)
 
 
-def test_who_paused_and_resumed_it_is_in_its_history(tmp_path: Path) -> None:
+def test_the_history_shows_who_paused_and_resumed_it(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("pause", reason="migration")
         await ask("resume")
 
     play(story, tmp_path)
-    told = [one.sentence for one in history(tmp_path / "decisions", key="frontend/f1")]
-    assert told == [
+    shown = [one.sentence for one in history(tmp_path / "decisions", key="frontend/f1")]
+    assert shown == [
         "ada: f1 stays as it is programmed now, whatever its backends do: “migration”",
         "ada: f1 follows its backends again",
     ]
@@ -134,10 +134,10 @@ def test_who_paused_and_resumed_it_is_in_its_history(tmp_path: Path) -> None:
         ("pause", "f9", {"reason": "x"}, "there is no frontend 'f9'; there are 2: holdfast balancer status"),
         ("pause", "f1", {}, "a reason is needed"),
         ("resume", "f1", {}, "frontend 'f1' is not paused; paused are: none"),
-        ("disable", "f1", {"reason": "x"}, "a frontend can be told pause and resume; not 'disable'"),
+        ("disable", "f1", {"reason": "x"}, "'disable' is not a command for a frontend"),
     ],
 )
-def test_what_makes_no_sense_is_declined(
+def test_invalid_commands_are_declined(
     tmp_path: Path, do: str, name: str, args: dict[str, object], sentence: str
 ) -> None:
     async def story(ask: Operator) -> None:
@@ -147,7 +147,7 @@ def test_what_makes_no_sense_is_declined(
     play(story, tmp_path)
 
 
-def test_a_pause_that_stands_in_the_store_counts() -> None:
+def test_a_pause_in_the_store_takes_effect() -> None:
     scope, now = Scope(ScopeKind.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
     kept = Intent(what=IntentKind.PAUSE, scope=scope, who="ada", why="migration", since=now)
     assert list(catalog.intents({b"key": kept}, configuration("{}"), catalog.FleetAddresses(), now)) == [kept]

@@ -38,7 +38,7 @@ def test_without_a_name_it_lists_every_benchmark_with_its_summary() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["no-such"], "bench: there is no benchmark 'no-such'; python -m bench lists what there is\n"),
+        (["no-such"], "bench: unknown benchmark 'no-such'; python -m bench lists them\n"),
         (["store", "--keys", "few"], "bench: --keys: expected `int`, got `str`\n"),
         (["store", "--keys", "0"], "bench: --keys: expected `int` >= 1\n"),
         (
@@ -47,12 +47,12 @@ def test_without_a_name_it_lists_every_benchmark_with_its_summary() -> None:
         ),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_in_one_sentence(arguments: Sequence[str], sentence: str) -> None:
+def test_an_invalid_command_line_is_refused_in_one_sentence(arguments: Sequence[str], sentence: str) -> None:
     refused = bench(*arguments)
     assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", sentence)
 
 
-def test_what_this_machine_lacks_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_requirement_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "etcd").write_text("#!/bin/sh\necho 'etcd Version: 3.5.1'\n")
     (tmp_path / "etcd").chmod(0o755)
     failed = bench("store", "--keys", "1", path=f"{tmp_path}:{os.environ['PATH']}")
@@ -96,7 +96,7 @@ def test_the_json_line_is_the_last_of_stdout_and_says_where_the_figures_come_fro
     assert line["etcd"].count(".") == 2
 
 
-def test_a_benchmark_that_is_told_to_end_leaves_nothing_behind(etcd_installed: None) -> None:
+def test_a_terminated_benchmark_leaves_nothing_behind(etcd_installed: None) -> None:
     command = [sys.executable, "-m", "bench", "store", "--keys", "50000"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         until(lambda: any("--data-dir=" in line for line in started_by(running.pid).values()))

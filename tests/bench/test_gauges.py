@@ -43,7 +43,7 @@ def test_the_cpu_of_a_process_is_what_the_kernel_counts_for_it() -> None:
     assert abs(cpu_s(os.getpid()) - time.process_time()) < 0.1
 
 
-def test_memory_that_was_given_back_still_counts_as_peak() -> None:
+def test_freed_memory_still_counts_as_peak() -> None:
     memory = PeakMemory()
     block = bytearray(os.urandom(1)) * (32 << 20)
     del block
@@ -69,7 +69,7 @@ def test_a_part_reports_from_a_process_of_its_own() -> None:
     assert asyncio.run(scenario()) == [2, 1]
 
 
-def test_a_part_that_falls_over_is_one_sentence() -> None:
+def test_a_part_that_fails_is_one_sentence() -> None:
     async def scenario() -> None:
         async with started(countdown, Number(-1)) as part:
             await part.report()

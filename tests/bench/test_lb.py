@@ -29,7 +29,7 @@ BAD = GOOD.replace("Requests/sec", f"{ERRORS}Requests/sec")
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: NamespaceNetwork) -> Namespace:
-    """Where a program called wrk says what `said` in the test's folder says."""
+    """A namespace in which `wrk` prints the file `said` of the test's folder."""
     program = tmp_path / "wrk"
     program.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path / 'said'))}\n")
     program.chmod(0o755)
@@ -44,13 +44,15 @@ def test_what_wrk_counts_as_failed_is_failed(tmp_path: Path, client: Namespace, 
     assert (load.requests, load.failed) == (1234, failed)
 
 
-def test_a_wrk_that_says_nothing_is_no_measurement(tmp_path: Path, client: Namespace) -> None:
+def test_a_wrk_without_a_result_is_no_measurement(tmp_path: Path, client: Namespace) -> None:
     (tmp_path / "said").write_text("unable to connect\n")
     with pytest.raises(Unmeasurable, match="wrk ended with status 0: unable to connect"):
         wrk.Wrk.start(client, "http://192.0.2.80/", 3).result()
 
 
-def test_what_wrk_said_is_there_also_if_it_was_over_before_it_was_stopped(tmp_path: Path, client: Namespace) -> None:
+def test_the_result_of_wrk_is_available_also_if_it_ended_before_it_was_stopped(
+    tmp_path: Path, client: Namespace
+) -> None:
     (tmp_path / "said").write_text(GOOD)
     load = wrk.Wrk.start(client, "http://192.0.2.80/", 3)
     wait_until(lambda: not running(load.process.pid), "wrk is over")
