@@ -1,10 +1,10 @@
-# Two commands: `make up` runs Holdfast, `make test` proves it. `make` alone lists the rest.
+# Two commands: `make up` starts a demo fleet, `make test` runs every test. `make` alone lists the rest.
 # Every path is relative, so that a clone may live in a folder with spaces in its name.
 
 SHELL := /bin/sh
 BIN := .venv/bin
 ARGS ?=
-# Most tests wait for processes more than they compute: three at a time on two cores, each file by one of them.
+# Most tests wait for processes more than they compute: three at a time on two cores, all tests of a file in one.
 SIDE_BY_SIDE := -n 3 --dist loadfile
 .DEFAULT_GOAL := help
 # The steps of one goal depend on one another in order; the work inside a step is parallel where it pays.
@@ -12,25 +12,25 @@ SIDE_BY_SIDE := -n 3 --dist loadfile
 .SUFFIXES:
 
 .PHONY: help
-help: ## list what there is
+help: ## list all goals
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r goal text; do \
 	  case " $(ABSENT) " in *" $$goal "*) ;; *) printf 'make %-12s %s\n' "$$goal" "$$text";; esac; done
 
 .PHONY: up
-up: setup ## run what there is of a fleet on this machine, without root; Ctrl-C stops it
+up: setup ## start a demo fleet on this machine, without root; Ctrl-C stops it
 	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast up $(ARGS)
 
 .PHONY: lab
-lab: setup ## the same with its web site in network namespaces, balanced by the kernel: sudo make lab
+lab: setup ## the same with hosts and web site in network namespaces, on the kernel: sudo make lab
 	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast lab --netns $(ARGS)
 
 .PHONY: test
-test: system-deps setup check ## everything: as root on Debian installs what tests need, then check, then pytest
+test: system-deps setup check ## run all checks and tests; as root on Debian, install what tests need first
 	@$(BIN)/python tools/find_etcd.py --dependable >/dev/null || echo 'tests that need an etcd are skipped' >&2
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: check
-check: setup ## ruff, mypy --strict, import-linter, and the docs with warnings as errors
+check: setup ## run ruff, mypy --strict and import-linter, and build the docs with warnings as errors
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'not formatted: run .venv/bin/ruff format on the files that .venv/bin/ruff format --check names' >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
@@ -42,26 +42,26 @@ docs: setup ## build the documentation into build/docs
 	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
 
 .PHONY: setup
-setup: ## .venv only; the command is .venv/bin/holdfast
+setup: ## create .venv; the command is .venv/bin/holdfast
 	@sh tools/setup.sh
 
 .PHONY: system-deps
-system-deps: ## as root on a Debian family: install the system packages that tests need, start no service
+system-deps: ## as root on a Debian family: install the system packages that tests need, without starting services
 	@sh tools/system-deps.sh
 
 .PHONY: lock
-lock: ## renew requirements.lock and requirements-dev.lock
+lock: ## update requirements.lock and requirements-dev.lock
 	@sh tools/lock.sh $(ARGS)
 
 .PHONY: dist
-dist: setup ## wheel and lock, in dist/
+dist: setup ## build the wheel and its lock into dist/
 	@sh tools/dist.sh
 
-# Goals that exist as soon as what they run exists.
+# Goals that are listed only if what they run exists.
 
 ifneq ($(wildcard bench/__main__.py),)
 .PHONY: bench
-bench: setup ## the benchmarks behind the numbers: make bench ARGS="store --json"
+bench: setup ## run a benchmark: make bench ARGS="store --json"
 	@$(BIN)/python -m bench $(ARGS)
 else
 ABSENT += bench
@@ -69,7 +69,7 @@ endif
 
 ifneq ($(wildcard tests/faults/__main__.py tests/faults.py),)
 .PHONY: faults
-faults: setup ## the fault matrix, row by row: held, noticed when removed, no test yet
+faults: setup ## check the fault matrix row by row: protected, noticed without protection, no test yet
 	@$(BIN)/python -m tests.faults $(ARGS)
 else
 ABSENT += faults
@@ -77,7 +77,7 @@ endif
 
 ifneq ($(shell grep -rl --include='*.py' 'mark[.]soak' tests 2>/dev/null),)
 .PHONY: soak
-soak: setup ## the long versions: thousands of kills, rounds and seeds
+soak: setup ## run the long versions of tests: thousands of kills, rounds and seeds
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 else
 ABSENT += soak
