@@ -1,4 +1,4 @@
-"""What the documents promise about commands is what make, CI and the scripts do."""
+"""Commands in the documents, and what make, CI and the scripts do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_goal_that_is_listed_can_be_made() -> None:
         assert dry.returncode == 0, dry.stderr
 
 
-def test_ci_runs_what_everybody_runs() -> None:
+def test_ci_runs_make_test() -> None:
     script = repository.ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert re.search(r"^(exec )?make test\b", script.read_text(), re.MULTILINE)

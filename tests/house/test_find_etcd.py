@@ -27,7 +27,7 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_else")
-def test_an_old_etcd_is_passed_over_in_one_sentence(
+def test_an_old_etcd_is_skipped_with_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = etcd(tmp_path / "old folder", "3.3.25"), etcd(tmp_path / "new", "3.5.16")
@@ -50,7 +50,7 @@ def refuse(_scratch: Path) -> Path:
 
 
 @pytest.mark.usefixtures("nothing_else")
-def test_without_a_package_the_one_for_trying_out_is_announced_loudly(
+def test_without_a_package_the_demonstration_etcd_comes_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetched = etcd(tmp_path / "fetched", "3.5.1")
@@ -61,14 +61,14 @@ def test_without_a_package_the_one_for_trying_out_is_announced_loudly(
 
 
 @pytest.mark.usefixtures("nothing_else")
-def test_tests_get_no_etcd_rather_than_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_do_not_use_the_demonstration_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find_etcd, "fetch_package", refuse)
     with pytest.raises(NoEtcd, match=r"not a Debian family.*install etcd 3\.4\.22 or newer"):
         find_etcd.fetch(only_dependable=True)
 
 
 @pytest.mark.usefixtures("nothing_else")
-def test_what_was_fetched_is_kept_where_holdfast_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_downloaded_etcd_is_kept_where_holdfast_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / ".tools" / "usr" / "bin" / "etcd"
     monkeypatch.setattr(find_etcd, "FETCHED", place)
     monkeypatch.setenv("PATH", "")

@@ -1,22 +1,63 @@
-"""The repository agrees with itself: rooms, version, fault ids, and the sum of what was skipped."""
+"""The repository agrees with itself: rooms, names, docstrings, version, fault ids, and the summary of skipped tests."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import holdfast
 from tests.house import repository
 
+SOURCES = repository.ROOT / "src" / "holdfast"
+QUESTION = re.compile(r"(What|Whether|Who|Whose|That which|How)\b")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCES.rglob("*.py")):
+        yield str(path.relative_to(SOURCES)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    defined = defaultdict(list)
+    for path, module in modules():
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].append(path)
+    assert {name: paths for name, paths in defined.items() if len(paths) > 1} == {}
+
+
+def test_no_docstring_opens_with_a_question() -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        (path, docstring.partition("\n")[0])
+        for path, module in modules()
+        for node in ast.walk(module)
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node)) and QUESTION.match(docstring)
+    ]
+    assert found == []
+
+
+def test_log_levels_are_named() -> None:
+    numeric = [
+        (path, node.lineno)
+        for path, module in modules()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func) == "log.log"
+    ]
+    assert numeric == []
+
 
 def test_every_room_has_its_place_in_the_layers() -> None:
     contracts = repository.pyproject()["tool"]["importlinter"]["contracts"]
-    layers = next(contract for contract in contracts if contract["type"] == "layers")
+    layers = next(contract for contract in contracts if contract.get("containers") == ["holdfast"])
     placed = set(re.findall(r"\w+", " ".join(layers["layers"]))) | set(layers["exhaustive_ignores"])
-    rooms = {init.parent.name for init in (repository.ROOT / "src" / "holdfast").glob("*/__init__.py")}
+    rooms = {init.parent.name for init in SOURCES.glob("*/__init__.py")}
     assert rooms <= placed
 
 

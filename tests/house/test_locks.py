@@ -30,14 +30,14 @@ def test_every_requirement_is_one_version_with_hashes(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_no_lock_says_where_packages_come_from(lock: str) -> None:
+def test_no_lock_names_a_package_index(lock: str) -> None:
     text = repository.text(lock)
     assert "://" not in text
     assert "#" not in text
     assert set(re.findall(r"--[a-z-]+", text)) == {"--hash"}
 
 
-def test_developing_adds_to_what_ships_and_changes_none_of_it() -> None:
+def test_the_development_lock_extends_the_shipped_one() -> None:
     shipped, developing = pins("requirements.lock"), pins("requirements-dev.lock")
     assert shipped.items() <= developing.items()
 
@@ -55,7 +55,7 @@ def test_the_lock_holds_everything_that_pyproject_asks_for(lock: str, extras: li
         assert version in requirement.specifier, f"{lock} has {requirement.name} {version}: run make lock"
 
 
-def test_no_file_names_where_this_machine_takes_its_packages_from() -> None:
+def test_no_file_names_the_package_index_of_this_machine() -> None:
     told = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
