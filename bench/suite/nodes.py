@@ -33,8 +33,7 @@ from holdfast.agent.gates.dependents import DependentsGate
 from holdfast.agent.gates.precedence import PrecedenceGate
 from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
 from holdfast.agent.gates.store_path import StorePathGate as PathGate
-from holdfast.agent.journal import Journal
-from holdfast.agent.journal import codec as record
+from holdfast.agent.journal import Journal, codec
 from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Instant
 from holdfast.model.calico.host import Bgp, Host, HostSpec
@@ -122,7 +121,7 @@ def _events(count: int, generation: int = 0) -> Iterator[list[tuple[bytes, bytes
     """Yield the journal entries of these nodes, all of a node at once."""
     for host in hosts(count, generation):
         claims = peer(host, HERE).claims()
-        yield [(record.write_key(key), record.write(Owned(claim, SOURCE, 1))) for key, claim in claims]
+        yield [(codec.write_key(key), codec.write(Owned(claim, SOURCE, 1))) for key, claim in claims]
 
 
 def _appended(journal: Journal, count: int) -> float:

@@ -30,7 +30,7 @@ from holdfast.balancer.probing.messages import Assignment, TargetSpec
 from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.healthcheck import HealthCheck
-from holdfast.config.sections.paths import PathSettings as Folders
+from holdfast.config.sections.paths import PathSettings
 from holdfast.model.base.time import seconds
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board
@@ -189,7 +189,7 @@ async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proces
     """Run the prober as a supervisor starts it; it ends with the block."""
     paths = RolePaths("balancer", folder / "run", folder / "state")
     paths.prepare()
-    config = Config(paths=Folders(state=str(paths.state), runtime=str(paths.runtime)))
+    config = Config(paths=PathSettings(state=str(paths.state), runtime=str(paths.runtime)))
     paths.config.write_bytes(dump(config))
     Board.create(paths.board, ["supervisor", PROBER.name])
     words = ("balancer", PROBER.name, PROBER.entry, str(paths.runtime), str(os.getpid()))

@@ -27,7 +27,7 @@ from holdfast.agent.claims import (
     route,
     rule,
 )
-from holdfast.agent.journal import codec as record
+from holdfast.agent.journal import codec
 from holdfast.reconcile import Owned
 
 text = st.text(max_size=20)
@@ -53,31 +53,31 @@ owned = st.builds(
 
 @given(keys, owned)
 def test_what_is_written_down_is_read_back(key: ClaimKey, what: Owned[Claim]) -> None:
-    assert record.read_key(record.write_key(key)) == key
-    assert record.read(record.write(what)) == what
+    assert codec.read_key(codec.write_key(key)) == key
+    assert codec.read(codec.write(what)) == what
 
 
 def test_that_it_is_missing_now_is_not_written_down() -> None:
     missing = Owned(Claim(RemoteRoute("10.0.0.1"), Owner("a"), missing=True), "region", 1)
-    assert record.read(record.write(missing)) == Owned(Claim(RemoteRoute("10.0.0.1"), Owner("a")), "region", 1)
+    assert codec.read(codec.write(missing)) == Owned(Claim(RemoteRoute("10.0.0.1"), Owner("a")), "region", 1)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_record_or_none(data: bytes) -> None:
-    key, what = record.read_key(data), record.read(data)
+    key, what = codec.read_key(data), codec.read(data)
     assert key is None or isinstance(key, ClaimKey)
     assert what is None or isinstance(what, Owned)
 
 
-@given(st.lists(keys.map(record.write_key) | st.binary(max_size=12)))
+@given(st.lists(keys.map(codec.write_key) | st.binary(max_size=12)))
 def test_many_keys_are_read_as_each_of_them_is(texts: list[bytes]) -> None:
-    assert record.read_keys(texts) == [record.read_key(text) for text in texts]
+    assert codec.read_keys(texts) == [codec.read_key(text) for text in texts]
 
 
 def test_fields_that_a_later_release_adds_to_a_record_are_ignored() -> None:
     plain = Owned(Claim(LocalRoute("tap1"), Owner("a")), "region", 7)
-    longer = record.write(plain)[:-1] + b', "something new"]'
-    assert record.read(longer) == plain
+    longer = codec.write(plain)[:-1] + b', "something new"]'
+    assert codec.read(longer) == plain
 
 
 def test_keys_sort_as_they_are_applied_and_as_people_count() -> None:

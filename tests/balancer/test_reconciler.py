@@ -20,8 +20,7 @@ from holdfast.config import ConfigFile, Loaded, resolve
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind
-from holdfast.model.control.scope import Scope
-from holdfast.model.control.scope import ScopeKind as ScopeTarget
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
@@ -40,7 +39,7 @@ def play(story: Story, folder: Path, seed: int = 1) -> None:
 
 
 def intent(what: IntentKind, name: str, weight: int | None = None) -> Intent:
-    scope = Scope(ScopeTarget.BACKEND, name)
+    scope = Scope(ScopeKind.BACKEND, name)
     return Intent(what=what, scope=scope, who="ada", why="maintenance", since=WALL_START, weight=weight)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet import server
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
@@ -16,7 +16,7 @@ def test_C12_a_live_leader_is_not_taken_for_dead_where_its_pid_means_nothing(clu
     with servers(cluster, ["twin"]) as fleet:
         term, leader = wait_working(fleet)
         with or_skip(
-            server_group(cluster, ["twin"], command=member.command, region=fleet.region, isolated=True)
+            server_group(cluster, ["twin"], command=server.command, region=fleet.region, isolated=True)
         ) as inside:
             (other,) = inside.members
             wait_until(

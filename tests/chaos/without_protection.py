@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import Instant
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns
 from holdfast.server.syncer.outbox import Outbox
@@ -19,7 +19,7 @@ async def write_without_fence(
     return await self.store.txn(compares, then, otherwise)
 
 
-def only_exits_count(signs: WorkerSigns, bounds: Bounds, now: Instant) -> PulseVerdict:
+def only_exits_count(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> PulseVerdict:
     """A supervisor that notices only exits."""
     return PulseVerdict.HEALTHY if signs.exit is None else PulseVerdict.DEAD
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from holdfast.cli import main
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import IDENTITY, OBJECTS
-from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet import server
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
@@ -104,7 +104,7 @@ def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("site")
     address = f"sqlite:///{folder}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms", **UNHURRIED}
-    made = server_group(one_etcd, 1, command=member.command, settings=settings)
+    made = server_group(one_etcd, 1, command=server.command, settings=settings)
     with fresh_engine(address) as engine, or_skip(made) as fleet:
         fleet.wait_led()
         site = Site(fleet, engine, folder)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.config import config
-from holdfast.runtime import config_file as configuration
+from holdfast.runtime import config_file
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a configuration file and without variables of ours."""
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(configuration, "DEFAULT_FILE", str(tmp_path / "default.yaml"))
+    monkeypatch.setattr(config_file, "DEFAULT_FILE", str(tmp_path / "default.yaml"))
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from unittest.mock import patch
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.time import Instant, nanoseconds, seconds
-from holdfast.server.election import leadership, predecessor
-from holdfast.server.election import machine as election
+from holdfast.server.election import leadership, machine, predecessor
 from holdfast.server.election.elector import Elector
 from holdfast.server.election.machine import (
     CampaignFailed,
@@ -69,12 +68,12 @@ async def _delete_whatever_is_there(self: Elector, effect: Resign) -> Event:
 async def _campaign_blindly(self: Elector) -> Event:
     sent = self._now()
     lease = await self._store.grant(self._timings.ttl)
-    self._handle(election.Leased(self._now(), sent, lease))
+    self._handle(machine.Leased(self._now(), sent, lease))
     result = await self._store.txn([], [Put(self._key, self._value(), lease)])
     return Won(self._now(), result.revision)
 
 
-def _believe_for_an_hour(state: Election, timings: Timings) -> Instant:
+def _believe_for_an_hour(state: Election, timings: ServerSettings) -> Instant:
     return state.proven + seconds(3600) if state.phase is ElectionPhase.LEADING else Instant(0)
 
 
@@ -108,7 +107,7 @@ def _say_nothing_when_it_ends() -> Iterator[None]:
 
 
 BUGS: Final[Mapping[str, Bug]] = {
-    "the lease is counted from the reply": _replaced(election, "counted_from", _from_the_reply),
+    "the lease is counted from the reply": _replaced(machine, "counted_from", _from_the_reply),
     "no fence": _replaced(FencedStore, "txn", _unfenced),
     "no comparison of the term in the renewal": _replaced(Elector, "_proven", _put_whatever_the_term),
     "a keepalive reply alone is believed": _replaced(Elector, "_proven", _keepalive_is_enough),
@@ -119,7 +118,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "a resignation deletes whatever key is there": _replaced(Elector, "_resign", _delete_whatever_is_there),
     "a campaign does not compare for absence": _replaced(Elector, "_campaign", _campaign_blindly),
     "check() ignores the deadline": _replaced(leadership, "is_fresh", lambda _shown, _now: True),
-    "the renew deadline is not enforced": _replaced(election, "leading_until", _believe_for_an_hour),
+    "the renew deadline is not enforced": _replaced(machine, "leading_until", _believe_for_an_hour),
     "an uncertain campaign is taken as won": _uncertain_is_won,
     "workers are not told of the end": _say_nothing_when_it_ends,
 }

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.time import Duration, seconds
 from holdfast.server.election.leadership import Leading
 from holdfast.testing import World
@@ -28,12 +28,12 @@ class ElectionResult:
     recovered_after: float
 
 
-def timings(world: World) -> Timings:
-    quick = Timings(ttl=seconds(6), renew_every=seconds(1), renew_deadline=seconds(4), rpc_timeout=seconds(2))
-    return world.random.choice([Timings(), quick, quick])
+def timings(world: World) -> ServerSettings:
+    quick = ServerSettings(ttl=seconds(6), renew_every=seconds(1), renew_deadline=seconds(4), rpc_timeout=seconds(2))
+    return world.random.choice([ServerSettings(), quick, quick])
 
 
-def gather(world: World, allowed: Timings) -> list[SimServer]:
+def gather(world: World, allowed: ServerSettings) -> list[SimServer]:
     """Start servers on hosts of their own or on one host, as containers or side by side; sometimes two of one name."""
     number = world.random.randint(2, 4)
     shared = world.random.choice(["", "", "containers", "side by side"])
@@ -80,7 +80,7 @@ async def final_fault(fleet: Fleet) -> None:
             server.start()
 
 
-async def check_recovery(fleet: Fleet, allowed: Timings) -> ElectionResult:
+async def check_recovery(fleet: Fleet, allowed: ServerSettings) -> ElectionResult:
     """Check recovery: a server leads within TTL + 17 s, keeps leading, and writes."""
     judge = fleet.judge
     recovered = await led_again(fleet, allowed.ttl + GRACE)

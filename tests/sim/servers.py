@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
@@ -100,7 +100,7 @@ class SimServer:
     """One server. `name` is unique, `called` is the name that it is configured with."""
 
     def __init__(
-        self, world: World, name: str, host: Host, namespace: str, timings: Timings, *, called: str = ""
+        self, world: World, name: str, host: Host, namespace: str, timings: ServerSettings, *, called: str = ""
     ) -> None:
         self.called = called or name
         self.name = name

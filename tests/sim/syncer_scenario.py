@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
@@ -185,7 +185,7 @@ async def _run_syncers(world: World, database: Database) -> SyncerResult:
     return SyncerResult(len(fleet.judge.terms), _newest(inventory), len(writes))
 
 
-def _gather(world: World, allowed: Timings, database: Database) -> list[SyncingServer]:
+def _gather(world: World, allowed: ServerSettings, database: Database) -> list[SyncingServer]:
     servers = []
     for name in ["a", "b", "c"][: world.random.randint(2, 3)]:
         host = Host(world, f"host-{name}", wall_error=world.random.uniform(-500, 500))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.time import seconds
 from holdfast.server.election.leadership import Leading
 from holdfast.server.election.machine import ElectionPhase
@@ -19,7 +19,7 @@ from tests.sim.servers import LEADER_KEY, Host, SimServer
 
 SEEDS = range(5)
 """Few, and of them one is enough to find out that a protection is missing."""
-TIMINGS = Timings()
+TIMINGS = ServerSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from holdfast.config.sections.store import StoreSettings as StoreConfig
+from holdfast.config.sections.store import StoreSettings
 from holdfast.runtime.config_file import SecretRefused, file_path, read_secret, secret_file
 from holdfast.store.api import StoreRefused
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
 
-def connection(config: StoreConfig) -> Connection:
+def connection(config: StoreSettings) -> Connection:
     """Returns the connection settings of the configured store. Raises `SecretRefused`."""
     password_file = config.password_file
     return Connection(
@@ -34,6 +34,6 @@ def _password(file: str) -> str:
         raise StoreRefused(f"store.password_file: {refused}") from refused
 
 
-def open_store(config: StoreConfig) -> EtcdStore:
+def open_store(config: StoreSettings) -> EtcdStore:
     """Returns a client of the configured store, not connected yet."""
     return EtcdStore(connection(config))

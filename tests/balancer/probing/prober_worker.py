@@ -13,7 +13,7 @@ from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.messages import ProbeReport, ProbeResult
 from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
 from holdfast.config.root import Config, dump
-from holdfast.config.sections.paths import PathSettings as Folders
+from holdfast.config.sections.paths import PathSettings
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.paths import RolePaths
@@ -28,7 +28,7 @@ class ProberWorker:
     def __init__(self, folder: Path) -> None:
         self.paths = RolePaths(ROLE, folder / "run", folder / "state")
         self.paths.prepare()
-        folders = Folders(state=str(self.paths.state), runtime=str(self.paths.runtime))
+        folders = PathSettings(state=str(self.paths.state), runtime=str(self.paths.runtime))
         self.paths.config.write_bytes(dump(Config(paths=folders)))
         self._board = Board.create(self.paths.board, ["supervisor", PROBER.name])
         words = [ROLE, PROBER.name, PROBER.entry, str(self.paths.runtime), str(os.getpid())]

@@ -13,14 +13,13 @@ from holdfast.config import Config
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
 from holdfast.config.sections.healthcheck import HealthCheck
-from holdfast.config.sections.paths import PathSettings as Folders
+from holdfast.config.sections.paths import PathSettings
 from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.region import Region
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.intent import INTENT, Intent, IntentKind
-from holdfast.model.control.scope import Scope
-from holdfast.model.control.scope import ScopeKind as ScopeTarget
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import RolePaths
@@ -44,7 +43,7 @@ class StoreSite:
         self._folder = folder
         self._config = Config(
             balancer=BalancerSettings(source="etcd", name=node.name),
-            paths=Folders(state=str(folder / "state"), runtime=str(folder / "run")),
+            paths=PathSettings(state=str(folder / "state"), runtime=str(folder / "run")),
         )
 
     def start(self, *, store_away: bool = False) -> None:
@@ -92,7 +91,7 @@ def play(story: Story, folder: Path, seed: int = 1) -> None:
     simulate(seed, scenario)
 
 
-def intent(what: IntentKind, target: ScopeTarget, name: str) -> Intent:
+def intent(what: IntentKind, target: ScopeKind, name: str) -> Intent:
     return Intent(what=what, scope=Scope(target, name), who="ada", why="new disk", since=WALL_START)
 
 
@@ -207,7 +206,7 @@ def test_a_backend_may_be_a_host_and_draining_the_host_pauses_it(tmp_path: Path)
         await asyncio.sleep(40)
         moved = {"192.0.2.1:80/tcp 10.0.0.1:80": 100, "192.0.2.1:80/tcp 10.9.0.1:80": 100}
         assert site.served() == moved
-        drain = intent(IntentKind.DRAIN, ScopeTarget.HOST, "r1")
+        drain = intent(IntentKind.DRAIN, ScopeKind.HOST, "r1")
         await site.put(INTENT, drain.name, drain)
         await asyncio.sleep(2)
         assert site.served() == {**moved, "192.0.2.1:80/tcp 10.9.0.1:80": 0}
@@ -225,7 +224,7 @@ def test_an_intent_in_the_store_is_every_balancers(tmp_path: Path) -> None:
         one.start()
         other.start()
         await asyncio.sleep(40)
-        wish = intent(IntentKind.DISABLE, ScopeTarget.BACKEND, "b1")
+        wish = intent(IntentKind.DISABLE, ScopeKind.BACKEND, "b1")
         await one.job._commands._intents.keep(wish)
         await asyncio.sleep(2)
         assert one.served() == other.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.1:80": 0}

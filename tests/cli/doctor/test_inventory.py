@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert, update
 from holdfast.cli import main
 from holdfast.cli.doctor import Severity
 from holdfast.cli.doctor.inventory import examine
-from holdfast.config.sections.inventory import InventorySettings as InventoryConfig
+from holdfast.config.sections.inventory import InventorySettings
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import writing
 from holdfast.inventory.sql.schema import CHANGES, OUTBOX
@@ -34,7 +34,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def said(folder: Path) -> list[tuple[Severity, str]]:
-    return [(one.severity, one.sentence) for one in examine(InventoryConfig(database=address(folder)), REGION)]
+    return [(one.severity, one.sentence) for one in examine(InventorySettings(database=address(folder)), REGION)]
 
 
 def test_recent_changes_count_as_on_their_way(engine: Engine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, delete, text
 
 from holdfast.inventory.api import Fence, FenceHeld
 from holdfast.inventory.edit.editor import Editor
-from holdfast.inventory.sql import fence as fences
+from holdfast.inventory.sql import fence
 from holdfast.inventory.sql.engine import DatabaseTimeouts, database_url, open_engine
 from holdfast.inventory.sql.fence import current, fenced
 from holdfast.inventory.sql.objects import SqlInventory
@@ -92,7 +92,7 @@ def test_C28_a_transaction_opened_before_the_takeover_writes_nothing_after_it(po
         old.execute(text("SELECT count(*) FROM fence"))  # open, and about to check
         inventory.raise_fence(NEW)
         try:
-            fences.check(old, OLD)
+            fence.check(old, OLD)
             old.execute(delete(OUTBOX))
             old.commit()
         except Deposed:
@@ -133,7 +133,7 @@ def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres
         inventory.raise_fence(OLD)
         with short_of_time.connect() as frozen:
             frozen.begin()
-            fences.check(frozen, OLD)
+            fence.check(frozen, OLD)
             try:
                 inventory.raise_fence(NEW)
             finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.lab.fleet import kernel_hosts as hosts
+from holdfast.lab.fleet import kernel_hosts
 from holdfast.lab.scenes.host import kernel_host
 from holdfast.lab.scenes.stage import Broken, Lab
 from holdfast.testing.fixtures import or_skip
@@ -30,7 +30,7 @@ def lab() -> Iterator[Path]:
         try:
             wait_until((home / "run" / "lab.sock").exists, "the lab runs", within=180)
             at = kernel_host(Lab(home))
-            wait_until(lambda: answers(at.workload, hosts.workload_address(3, 2)), "workloads talk", within=180)
+            wait_until(lambda: answers(at.workload, kernel_hosts.workload_address(3, 2)), "workloads talk", within=180)
             yield home
         finally:
             process.stop(within=60)

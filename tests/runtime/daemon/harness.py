@@ -23,8 +23,8 @@ import click
 
 from holdfast.config.root import Config
 from holdfast.config.sections.log import LogSettings
-from holdfast.config.sections.paths import PathSettings as Folders
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.paths import PathSettings
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.runtime import log as logging
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Answer, Request, ask
@@ -64,8 +64,8 @@ def configuration(folder: Path, plan: Mapping[str, Any]) -> Config | str:
     if "broken" in plan:
         return f"{folder}/plan.json:1: {plan['broken']}"
     bounds: dict[str, Any] = {name: timedelta(seconds=value) for name, value in {**PATIENT, **plan["bounds"]}.items()}
-    folders = Folders(state=plan.get("state", str(folder / "state")), runtime=str(folder / "run"))
-    return Config(paths=folders, log=LogSettings(format="json", level=plan["level"]), runtime=Bounds(**bounds))
+    folders = PathSettings(state=plan.get("state", str(folder / "state")), runtime=str(folder / "run"))
+    return Config(paths=folders, log=LogSettings(format="json", level=plan["level"]), runtime=PulseSettings(**bounds))
 
 
 def main(folder: Path) -> int:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.runtime.daemon.pulse import (
     ACTIONS,
@@ -25,7 +25,7 @@ from holdfast.runtime.daemon.pulse import (
 from holdfast.runtime.daemon.vitals import Vitals
 from tests.runtime.harness import HandClock, patient
 
-BOUNDS = Bounds()
+BOUNDS = PulseSettings()
 NOW = Instant(10**13)
 LONG_AGO = NOW - seconds(5_000)
 

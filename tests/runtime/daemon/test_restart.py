@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import Instant, seconds
 from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
 from holdfast.runtime.daemon.restart import TRANSITIONS, Effect, RestartState, WorkerCheck, WorkerPhase, backoff, step
 from tests.runtime.harness import patient
 
-BOUNDS = Bounds()
+BOUNDS = PulseSettings()
 T0 = Instant(10**13)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Synced
 from holdfast.runtime.clock import SystemClock
@@ -105,12 +105,12 @@ async def test_an_audit_that_never_finishes_is_overdue_after_three_intervals_als
     for _ in range(4):
         await site.turn(after=299)
         now = site.clock.now()
-        verdicts.append(judge(WorkerSigns(now, site.vitals.pulse(1, now)), Bounds(), now))
+        verdicts.append(judge(WorkerSigns(now, site.vitals.pulse(1, now)), PulseSettings(), now))
     assert verdicts == [PulseVerdict.WAITING] * 3 + [PulseVerdict.OVERDUE]
     site.source.away = None
     await site.turn()
     now = site.clock.now()
-    assert judge(WorkerSigns(now, site.vitals.pulse(1, now)), Bounds(), now) is PulseVerdict.HEALTHY
+    assert judge(WorkerSigns(now, site.vitals.pulse(1, now)), PulseSettings(), now) is PulseVerdict.HEALTHY
 
 
 class Laborious(MemoryTarget[int, str]):
@@ -124,7 +124,7 @@ class Laborious(MemoryTarget[int, str]):
 
     async def apply(self, ready: Sequence[Change[int, str]]) -> Sequence[Outcome[int, str]]:
         now = self._shop.clock.now()
-        self.verdicts.append(judge(WorkerSigns(Instant(1), self._shop.vitals.pulse(1, now)), Bounds(), now))
+        self.verdicts.append(judge(WorkerSigns(Instant(1), self._shop.vitals.pulse(1, now)), PulseSettings(), now))
         self._shop.clock.move(self._takes)
         return await super().apply(ready)
 

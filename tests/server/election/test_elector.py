@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.model.control.leader_history import LEADERSHIP
-from holdfast.model.control.leader_history import LeaderHistory as History
+from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory
 from holdfast.server.election.leadership import Leading
 from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.testing import Fate, World, simulate
 from tests.sim.election_invariants import ElectionInvariants
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
 
-TIMINGS = Timings()
+TIMINGS = ServerSettings()
 
 
 class Duo:
@@ -44,7 +43,7 @@ class Duo:
         entry = self.world.store.keys.get(LEADERSHIP.key(REGION, "leadership"))
         assert entry is not None
         found = LEADERSHIP.decode(entry.key, entry.value)
-        assert isinstance(found, History)
+        assert isinstance(found, LeaderHistory)
         return [(one.name, one.why) for one in found.periods]
 
 

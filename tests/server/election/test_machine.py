@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.model.control.leader import Leader
-from holdfast.server.election import machine as election
+from holdfast.server.election import machine
 from holdfast.server.election.machine import (
     TRANSITIONS,
     Beaten,
@@ -43,7 +43,7 @@ from holdfast.server.election.machine import (
     Won,
 )
 
-TIMINGS = Timings()
+TIMINGS = ServerSettings()
 START = Instant(1_000_000_000_000)
 EVENTS = (
     Tick, LeaderRead, LeaderReadFailed, Leased, Won, Beaten, CampaignFailed, Renewed, RenewFailed, TermOver,
@@ -78,7 +78,7 @@ def run(*events: Event, state: Election | None = None) -> tuple[Election, list[E
     effects: list[Effect] = []
     state = state or Election()
     for event in events:
-        state, more = election.step(state, event, TIMINGS)
+        state, more = machine.step(state, event, TIMINGS)
         effects.extend(more)
     return state, effects
 
@@ -122,7 +122,7 @@ def test_a_predecessor_that_certainly_died_is_cleared() -> None:
 
 def test_C10_leadership_counts_from_before_the_lease_was_asked_for() -> None:
     state, _ = run(Tick(START), LeaderRead(START, SeenLeader()), Leased(after(3), START, 7), Won(after(4), 10))
-    assert election.leading_until(state, TIMINGS) == START + TIMINGS.renew_deadline
+    assert machine.leading_until(state, TIMINGS) == START + TIMINGS.renew_deadline
 
 
 def test_a_victory_that_was_answered_too_late_is_given_back() -> None:
@@ -138,7 +138,7 @@ def test_a_campaign_without_an_answer_is_recognised_by_its_lease() -> None:
     state, effects = run(Tick(after(6)), LeaderRead(after(6.1), SeenLeader(10, 10, 7)), state=state)
     assert state.phase is ElectionPhase.LEADING
     assert effects == [ReadLeader.NOW, LeadershipChange(10), RecordHistory(10)]
-    assert election.leading_until(state, TIMINGS) == START + TIMINGS.renew_deadline
+    assert machine.leading_until(state, TIMINGS) == START + TIMINGS.renew_deadline
 
 
 def test_a_campaign_without_an_answer_that_another_server_won_is_lost() -> None:
@@ -157,14 +157,14 @@ def test_a_leader_renews_at_its_interval_and_once_at_a_time() -> None:
 
 def test_a_renewal_counts_from_when_it_was_sent() -> None:
     state, _ = run(Tick(after(2)), Renewed(after(6), after(2), 10), state=led())
-    assert election.leading_until(state, TIMINGS) == after(2) + TIMINGS.renew_deadline
+    assert machine.leading_until(state, TIMINGS) == after(2) + TIMINGS.renew_deadline
 
 
 def test_a_leader_that_cannot_prove_its_term_in_time_stops_and_gives_the_key_back() -> None:
     state, effects = run(Tick(after(10)), state=led())
     assert state.phase is ElectionPhase.RESIGNING
     assert effects == [LeadershipChange(10, LossReason.NOT_RENEWED), Resign(10, 7, LossReason.NOT_RENEWED)]
-    assert election.leading_until(state, TIMINGS) == NEVER
+    assert machine.leading_until(state, TIMINGS) == NEVER
 
 
 def test_a_renewal_that_is_answered_after_the_deadline_ends_the_leadership() -> None:
@@ -283,7 +283,7 @@ def test_a_given_up_campaign_that_is_wanted_again_is_not_begun_twice() -> None:
 
 def test_leadership_is_never_believed_past_the_lease() -> None:
     state = led()
-    assert election.leading_until(state, TIMINGS) < election.work_until(state, TIMINGS)
+    assert machine.leading_until(state, TIMINGS) < machine.work_until(state, TIMINGS)
 
 
 class Shell(RuleBasedStateMachine):
@@ -304,7 +304,7 @@ class Shell(RuleBasedStateMachine):
 
     def feed(self, event: Event) -> None:
         assert (self.state.phase, type(event)) in TRANSITIONS, f"{self.state.phase} does not know {event}"
-        self.state, effects = election.step(self.state, event, TIMINGS)
+        self.state, effects = machine.step(self.state, event, TIMINGS)
         for effect in effects:
             if isinstance(effect, LeadershipChange):
                 self.told.append(effect)
@@ -399,9 +399,9 @@ class Shell(RuleBasedStateMachine):
     def a_belief_rests_on_a_proof_counted_from_before_it_was_sent(self) -> None:
         if self.state.phase is ElectionPhase.LEADING:
             assert self.state.proven in self.proofs
-            assert election.leading_until(self.state, TIMINGS) == self.state.proven + TIMINGS.renew_deadline
+            assert machine.leading_until(self.state, TIMINGS) == self.state.proven + TIMINGS.renew_deadline
         else:
-            assert election.leading_until(self.state, TIMINGS) == NEVER
+            assert machine.leading_until(self.state, TIMINGS) == NEVER
 
     @invariant()
     def beginnings_and_ends_are_told_in_turn(self) -> None:

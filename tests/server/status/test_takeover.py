@@ -15,7 +15,7 @@ from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen
-from holdfast.store.mirror import gc_pause as garbage
+from holdfast.store.mirror import gc_pause
 from tests.inventory.harness import endpoint, endpoint_name, host
 from tests.server.harness import Observatory, Working, observatory, status_key
 
@@ -125,7 +125,7 @@ def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_cou
 def test_the_garbage_collector_rests_while_much_is_read_and_only_then(
     here: Observatory, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(garbage, "WORTH_IT", HOSTS)
+    monkeypatch.setattr(gc_pause, "WORTH_IT", HOSTS)
     collects: dict[str, bool] = {}
 
     async def scenario() -> None:

@@ -22,7 +22,7 @@ from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import Trigger, WarmUp
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind
-from holdfast.model.control.scope import ScopeKind as ScopeTarget
+from holdfast.model.control.scope import ScopeKind
 
 _HOLDS = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
 _ENTERS = {HealthState.PAUSED: HealthEvent.PAUSE, HealthState.DISABLED: HealthEvent.DISABLE}
@@ -117,11 +117,11 @@ class BalancerState:
         """Replaces all operator intents; those that have expired do not count."""
         holding = [one for one in intents if one.holds(wall)]
         before = self.pauses.keys()
-        self.intents = tuple(one for one in holding if one.scope.target is ScopeTarget.BACKEND)
+        self.intents = tuple(one for one in holding if one.scope.target is ScopeKind.BACKEND)
         self.pauses = {
             one.scope.name: one
             for one in holding
-            if one.scope.target is ScopeTarget.FRONTEND and one.what is IntentKind.PAUSE
+            if one.scope.target is ScopeKind.FRONTEND and one.what is IntentKind.PAUSE
         }
         weights = {one.scope.name: one.weight for one in self.intents if one.weight is not None}
         changed = {name for name in {*weights, *self._weights} if weights.get(name) != self._weights.get(name)}

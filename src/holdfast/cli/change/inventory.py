@@ -23,7 +23,7 @@ from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.kinds import KINDS, belongs
-from holdfast.inventory.manifest import write as transcript
+from holdfast.inventory.manifest import write
 from holdfast.inventory.manifest.read import ManifestRefused, read
 from holdfast.inventory.open import NoInventory, configured_engine
 from holdfast.inventory.sql.migrate import migrate
@@ -354,8 +354,8 @@ def _file(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region) -
         if isinstance(read_back, str):
             click.echo(f"{kind.name} {one.name} {read_back}: skipped", err=True)
         else:
-            described.append(transcript.described(kind, one.name, read_back[1]))
-    return transcript.text(described)
+            described.append(write.described(kind, one.name, read_back[1]))
+    return write.text(described)
 
 
 def _read_back(kind: Kind[Any, Any], one: StoredObject, region: Region) -> tuple[Any, Any] | str:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from holdfast.cli.common.format import short
 from holdfast.cli.doctor import Finding, Severity
 from holdfast.config.schema.scalars import printable
-from holdfast.config.sections.inventory import InventorySettings as InventoryConfig
+from holdfast.config.sections.inventory import InventorySettings
 from holdfast.inventory.api import DatabaseAway, OutboxRow
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.open import configured_engine
@@ -25,7 +25,7 @@ _USUAL = timedelta(seconds=30)
 """A change older than this is not being synced."""
 
 
-def examine(config: InventoryConfig, region: Region) -> Iterator[Finding]:
+def examine(config: InventorySettings, region: Region) -> Iterator[Finding]:
     try:
         inventory = SqlInventory(configured_engine(config))
     except (SecretRefused, ValueError) as error:

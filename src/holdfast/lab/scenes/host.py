@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.agent.dataplane.linux.event_socket import EventSocket
 from holdfast.config.sections.linux import LinuxSettings
-from holdfast.lab.fleet import kernel_hosts as hosts
-from holdfast.lab.fleet import layout
+from holdfast.lab.fleet import kernel_hosts, layout
 from holdfast.lab.fleet.agents import ROLE
 from holdfast.lab.scenes.stage import Broken, Lab, Say, Scene, promise, send, until
 from holdfast.netlink import nexthops, routes
@@ -42,7 +41,7 @@ class KernelHost:
     def is_programmed(self) -> bool:
         """Return True if `ip` shows a route to the remote workload."""
         shown = self.host.run("ip", "route", "show", "table", "all", "proto", str(LinuxSettings().protocol))
-        return f"{hosts.workload_address(_OTHER)} " in shown
+        return f"{kernel_hosts.workload_address(_OTHER)} " in shown
 
     async def is_settled(self) -> bool:
         answer = await ask(self.lab.folder / "run" / self.host.name / f"{ROLE}.sock", Request("status"))
@@ -55,10 +54,10 @@ class KernelHost:
 
 def kernel_host(lab: Lab) -> KernelHost:
     names = layout.namespaces(lab.state)
-    victim, other = hosts.name(_VICTIM), hosts.name(_OTHER)
+    victim, other = kernel_hosts.name(_VICTIM), kernel_hosts.name(_OTHER)
     if victim not in names:
         raise Broken("the hosts of this lab are files; this scene needs hosts on the kernel: sudo make lab")
-    return KernelHost(lab, *(hosts.namespace(names, one) for one in (victim, f"{victim}-w", f"{other}-w")))
+    return KernelHost(lab, *(kernel_hosts.namespace(names, one) for one in (victim, f"{victim}-w", f"{other}-w")))
 
 
 @contextlib.contextmanager
@@ -81,8 +80,8 @@ async def agent_kill_under_traffic(lab: Lab, say: Say, seconds: float) -> None:
     pids = lab.tree(at.host.name, ROLE)
     with (
         route_events(at.host) as events,
-        Pinger(at.workload, hosts.workload_address(_OTHER)) as out,
-        Pinger(at.remote, hosts.workload_address(_VICTIM)) as back,
+        Pinger(at.workload, kernel_hosts.workload_address(_OTHER)) as out,
+        Pinger(at.remote, kernel_hosts.workload_address(_VICTIM)) as back,
     ):
         send(pids, signal.SIGKILL)
         say(f"killed the agent of {at.host.name}: {len(pids)} processes, SIGKILL; its workloads ping another host's")
@@ -104,7 +103,7 @@ async def kernel_flush(lab: Lab, say: Say, seconds: float) -> None:
     at = kernel_host(lab)
     await until(f"the routes of {at.host.name}", at.is_programmed)
     await at.settle()
-    with Pinger(at.workload, hosts.workload_address(_OTHER)) as pings:
+    with Pinger(at.workload, kernel_hosts.workload_address(_OTHER)) as pings:
         await until("traffic", lambda: pings.answered > _TRAFFIC)
         at.host.run("ip", "nexthop", "flush", "protocol", str(LinuxSettings().protocol))
         say(f"flushed all nexthops of {at.host.name}, and with them the routes to every other host")

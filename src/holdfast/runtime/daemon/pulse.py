@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Duration, Instant
 
 START_WITHIN = Duration(seconds=30)
@@ -101,7 +101,7 @@ class WorkerSigns:
     """When a process without a pulse was last seen to have used the CPU."""
 
 
-def was_suspended(last: Instant, now: Instant, bounds: Bounds) -> bool:
+def was_suspended(last: Instant, now: Instant, bounds: PulseSettings) -> bool:
     """True when this process itself did not run since `last` (the VM was suspended, the machine stalled)."""
     # protection: C26
     return bool(last) and now - last > bounds.grace_after
@@ -122,7 +122,7 @@ def is_starting(signs: WorkerSigns, now: Instant) -> bool:
     return signs.pulse is None and now - max(signs.started, signs.resumed, signs.moved) <= START_WITHIN
 
 
-def is_hung(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
+def is_hung(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
     beat = signs.pulse.beat if signs.pulse else signs.started
     return now - max(beat, signs.resumed) > bounds.heartbeat_after
 
@@ -133,7 +133,7 @@ def last_sign_of_consuming(pulse: Pulse) -> Instant:
     return pulse.attempt
 
 
-def is_stalled(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
+def is_stalled(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
     """True for a process that is alive but does not consume its queue."""
     # protection: C4
     pulse = signs.pulse
@@ -143,7 +143,7 @@ def is_stalled(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     return now - since > bounds.stalled_after
 
 
-def neglects_duty(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
+def neglects_duty(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.duty:
         return False
@@ -154,19 +154,19 @@ def is_waiting(signs: WorkerSigns) -> bool:
     return signs.pulse is not None and signs.pulse.state.startswith("waiting")
 
 
-def is_overdue(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
+def is_overdue(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.audit:
         return False
     return now > pulse.audit and not _just_resumed(signs, bounds, now)
 
 
-def _just_resumed(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
+def _just_resumed(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
     """Grants deadlines that passed during a suspend the time of one heartbeat."""
     return bool(signs.resumed) and now - signs.resumed <= bounds.heartbeat_after
 
 
-Rule = Callable[[WorkerSigns, Bounds, Instant], bool]
+Rule = Callable[[WorkerSigns, PulseSettings, Instant], bool]
 
 RULES: Sequence[tuple[PulseVerdict, Rule]] = (
     (PulseVerdict.COMPLETED, lambda signs, _bounds, _now: is_completed(signs)),
@@ -182,7 +182,7 @@ RULES: Sequence[tuple[PulseVerdict, Rule]] = (
 )
 
 
-def judge(signs: WorkerSigns, bounds: Bounds, now: Instant) -> PulseVerdict:
+def judge(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> PulseVerdict:
     return next(verdict for verdict, fits in RULES if fits(signs, bounds, now))
 
 

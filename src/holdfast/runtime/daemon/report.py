@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse, PulseVerdict
@@ -27,7 +27,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     back_at: Instant = NEVER
 
     @classmethod
-    def of(cls, state: RestartState, verdict: PulseVerdict, bounds: Bounds, now: Instant) -> WorkerRecord:
+    def of(cls, state: RestartState, verdict: PulseVerdict, bounds: PulseSettings, now: Instant) -> WorkerRecord:
         trouble = state.trouble
         return cls(
             phase=state.phase.value,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from holdfast.config.sections.pulse import PulseSettings as Bounds
+from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
 
@@ -53,7 +53,7 @@ class RestartState:
     restarts: tuple[Instant, ...] = ()
     trouble: LastFailure | None = None
 
-    def crash_looping(self, bounds: Bounds, now: Instant) -> bool:
+    def crash_looping(self, bounds: PulseSettings, now: Instant) -> bool:
         recent = [at for at in self.restarts if now - at < bounds.crash_loop_window]
         return len(recent) >= bounds.crash_loop_restarts
 
@@ -77,18 +77,18 @@ class WorkerCheck:
 Step = tuple[RestartState, Sequence[Effect]]
 
 
-def step(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def step(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     """Advances the state by one check. A verdict that a phase does not know raises KeyError: it is a bug."""
     return TRANSITIONS[state.phase, ACTIONS[check.verdict]](state, check, bounds)
 
 
-def _start(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _start(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     if check.now < state.start:
         return state, ()
     return replace(state, phase=WorkerPhase.RUNNING, started=check.now), (Effect.START,)
 
 
-def _keep_running(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _keep_running(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     if check.verdict is PulseVerdict.STARTING:
         return state, ()
     if state.trouble and state.trouble.back is None:
@@ -98,18 +98,18 @@ def _keep_running(state: RestartState, check: WorkerCheck, bounds: Bounds) -> St
     return state, ()
 
 
-def _end(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _end(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     trouble = LastFailure(check.verdict, check.evidence, check.now)
     return replace(state, phase=WorkerPhase.ENDING, kill=check.now + bounds.term_grace, trouble=trouble), (Effect.TERM,)
 
 
-def _kill_when_due(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _kill_when_due(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     if check.now < state.kill:
         return state, ()
     return replace(state, phase=WorkerPhase.KILLED), (Effect.KILL,)
 
 
-def _replace(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _replace(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     ended_by_us = state.phase in (WorkerPhase.ENDING, WorkerPhase.KILLED)
     trouble = state.trouble if ended_by_us and state.trouble else LastFailure(check.verdict, check.evidence, check.now)
     failures = 0 if trouble.at - state.started >= bounds.healthy_after else state.failures
@@ -126,21 +126,21 @@ def _replace(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
     return after, ()
 
 
-def _retire(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _retire(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     return replace(state, phase=WorkerPhase.COMPLETED), ()
 
 
-def _nothing(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+def _nothing(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     return state, ()
 
 
-def backoff(failures: int, jitter: float, bounds: Bounds) -> Duration:
+def backoff(failures: int, jitter: float, bounds: PulseSettings) -> Duration:
     """Returns the backoff: 0.5 s, doubling to 30 s, each with a jitter of ±25 %."""
     whole = min(bounds.backoff_most, bounds.backoff_first * (1 << min(failures, 16)))
     return whole * (0.75 + jitter / 2)
 
 
-TRANSITIONS: Mapping[tuple[WorkerPhase, Action], Callable[[RestartState, WorkerCheck, Bounds], Step]] = {
+TRANSITIONS: Mapping[tuple[WorkerPhase, Action], Callable[[RestartState, WorkerCheck, PulseSettings], Step]] = {
     (WorkerPhase.DUE, Action.NOTHING): _start,
     (WorkerPhase.RUNNING, Action.RETIRE): _retire,
     (WorkerPhase.RUNNING, Action.NOTHING): _keep_running,

@@ -101,9 +101,9 @@ class Compactor:
         self._metrics.size.set(size)
         self._metrics.full.set(full)
         share = size / self._config.quota
-        state = "full" if full else "nearly full" if share >= 0.8 else ""
+        state = "store is full" if full else "store is nearly full" if share >= 0.8 else ""
         if state and state != self._size_state:
-            log.warning(f"store is {state}; defragment it", size_mib=size >> 20, of_quota=f"{share:.0%}")
+            log.warning(state, action="defragment it", size_mib=size >> 20, of_quota=f"{share:.0%}")
         self._size_state = state
 
     async def _check_history(self, fenced: FencedStore) -> None:

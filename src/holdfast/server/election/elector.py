@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
@@ -94,7 +94,7 @@ class Elector:
     def __init__(
         self,
         store: Store,
-        timings: Timings,
+        timings: ServerSettings,
         *,
         clock: Clock,
         me: Leader,

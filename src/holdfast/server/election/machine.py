@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from holdfast.config.sections.server import ServerSettings as Timings
+from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.leader import Leader
 
@@ -249,12 +249,12 @@ Effect = ReadLeader | Campaign | Renew | Clear | Resign | LeadershipChange | Rec
 Step = tuple[Election, Sequence[Effect]]
 
 
-def leading_until(state: Election, timings: Timings) -> Instant:
+def leading_until(state: Election, timings: ServerSettings) -> Instant:
     """Until when this server may believe that it leads."""
     return state.proven + timings.renew_deadline if state.phase is ElectionPhase.LEADING else NEVER
 
 
-def work_until(state: Election, timings: Timings) -> Instant:
+def work_until(state: Election, timings: ServerSettings) -> Instant:
     """Instant at which the lease may have run out: by then all leader work must have stopped."""
     return state.proven + timings.ttl if state.term else NEVER
 
@@ -264,7 +264,7 @@ def counted_from(sent: Instant, answered: Instant) -> Instant:  # protection: C1
     return sent
 
 
-def step(state: Election, event: Event, timings: Timings) -> Step:
+def step(state: Election, event: Event, timings: ServerSettings) -> Step:
     """An event that a phase does not know raises `KeyError`: it would be a bug of ours."""
     return TRANSITIONS[state.phase, type(event)](state, event, timings)
 
@@ -272,20 +272,20 @@ def step(state: Election, event: Event, timings: Timings) -> Step:
 # Following
 
 
-def _follow(state: Election, event: Tick, timings: Timings) -> Step:
+def _follow(state: Election, event: Tick, timings: ServerSettings) -> Step:
     if event.dead and state.seen is not None and state.seen.term and not state.reading:
         return replace(state, reading=True), (Clear(state.seen.term, state.seen.mod_revision),)
     return _read_if_due(state, event.now, timings)
 
 
-def _read_if_due(state: Election, now: Instant, timings: Timings) -> Step:
+def _read_if_due(state: Election, now: Instant, timings: ServerSettings) -> Step:
     due = not state.read_at or now - state.read_at >= timings.ttl / _READS_PER_TTL
     if state.reading or not due:
         return state, ()
     return replace(state, reading=True), (ReadLeader.NOW,)
 
 
-def _read_following(state: Election, event: LeaderRead, timings: Timings) -> Step:
+def _read_following(state: Election, event: LeaderRead, timings: ServerSettings) -> Step:
     state = _seen(state, event)
     if state.campaigning:
         return state, ()  # given up and resumed: the answer still to come is newer than this read
@@ -305,22 +305,22 @@ def _is_ours(state: Election, seen: SeenLeader) -> bool:
     return bool(seen.term and seen.lease and seen.lease == state.lease)
 
 
-def _read_failed(state: Election, event: LeaderReadFailed, timings: Timings) -> Step:
+def _read_failed(state: Election, event: LeaderReadFailed, timings: ServerSettings) -> Step:
     return replace(state, reading=False), ()
 
 
 # Campaigning
 
 
-def _leased(state: Election, event: Leased, timings: Timings) -> Step:
+def _leased(state: Election, event: Leased, timings: ServerSettings) -> Step:
     return replace(state, lease=event.lease, leased=counted_from(event.sent, event.now)), ()
 
 
-def _won(state: Election, event: Won, timings: Timings) -> Step:
+def _won(state: Election, event: Won, timings: ServerSettings) -> Step:
     return _lead(replace(state, read_at=event.now, campaigning=False), event.term, event.now, timings)
 
 
-def _lead(state: Election, term: int, now: Instant, timings: Timings) -> Step:
+def _lead(state: Election, term: int, now: Instant, timings: ServerSettings) -> Step:
     if now >= state.leased + timings.renew_deadline:
         return _resign(state, term, LossReason.NOT_RENEWED)  # the answer came too late to rely on
     state = replace(
@@ -329,12 +329,12 @@ def _lead(state: Election, term: int, now: Instant, timings: Timings) -> Step:
     return state, (LeadershipChange(term), RecordHistory(term))
 
 
-def _beaten(state: Election, event: Beaten, timings: Timings) -> Step:
+def _beaten(state: Election, event: Beaten, timings: ServerSettings) -> Step:
     state = replace(state, seen=event.seen, read_at=event.now, lease=0, campaigning=False)
     return replace(state, phase=ElectionPhase.FOLLOWING), ()
 
 
-def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -> Step:
+def _campaign_failed(state: Election, event: CampaignFailed, timings: ServerSettings) -> Step:
     """The lease is remembered: if the key was created after all, the next read recognises it as ours."""
     return replace(state, phase=ElectionPhase.FOLLOWING, read_at=NEVER, campaigning=False), ()
 
@@ -342,7 +342,7 @@ def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -
 # Leading
 
 
-def _keep_leading(state: Election, event: Tick, timings: Timings) -> Step:
+def _keep_leading(state: Election, event: Tick, timings: ServerSettings) -> Step:
     if event.now >= leading_until(state, timings):
         return _lose(state, LossReason.NOT_RENEWED)
     if event.over:
@@ -353,7 +353,7 @@ def _keep_leading(state: Election, event: Tick, timings: Timings) -> Step:
     return replace(state, renewing=True, tried=event.now), (Renew(state.term, state.lease),)
 
 
-def _renewed(state: Election, event: Renewed, timings: Timings) -> Step:
+def _renewed(state: Election, event: Renewed, timings: ServerSettings) -> Step:
     if event.term != state.term:
         return state, ()
     proven = max(state.proven, counted_from(event.sent, event.now))
@@ -363,11 +363,11 @@ def _renewed(state: Election, event: Renewed, timings: Timings) -> Step:
     return state, ()
 
 
-def _renew_failed(state: Election, event: RenewFailed, timings: Timings) -> Step:
+def _renew_failed(state: Election, event: RenewFailed, timings: ServerSettings) -> Step:
     return replace(state, renewing=False), ()
 
 
-def _term_over(state: Election, event: TermOver, timings: Timings) -> Step:
+def _term_over(state: Election, event: TermOver, timings: ServerSettings) -> Step:
     if event.term != state.term:
         return state, ()
     return _follow_again(replace(state, lost=LossReason.TERM_OVER)), (
@@ -375,7 +375,7 @@ def _term_over(state: Election, event: TermOver, timings: Timings) -> Step:
     )
 
 
-def _read_leading(state: Election, event: LeaderRead, timings: Timings) -> Step:
+def _read_leading(state: Election, event: LeaderRead, timings: ServerSettings) -> Step:
     """A read that was requested before this server led, or because the key changed."""
     state = replace(state, seen=event.seen, reading=False)
     if event.seen.term != state.term:
@@ -389,7 +389,7 @@ def _lose(state: Election, why: LossReason) -> Step:
     return after, (LeadershipChange(state.term, why), *effects)
 
 
-def _leave_leading(state: Election, event: Leave, timings: Timings) -> Step:
+def _leave_leading(state: Election, event: Leave, timings: ServerSettings) -> Step:
     return _lose(_rest(state, event), event.why)
 
 
@@ -400,7 +400,7 @@ def _resign(state: Election, term: int, why: LossReason) -> Step:
     return replace(state, phase=ElectionPhase.RESIGNING, term=term, lost=why), (Resign(term, state.lease, why),)
 
 
-def _resigned(state: Election, event: Resigned, timings: Timings) -> Step:
+def _resigned(state: Election, event: Resigned, timings: ServerSettings) -> Step:
     return _settle(_follow_again(state), event.now), ()
 
 
@@ -428,16 +428,16 @@ def _rest(state: Election, event: Leave) -> Election:
     return replace(state, withheld=state.withheld | {event.why})
 
 
-def _leave(state: Election, event: Leave, timings: Timings) -> Step:
+def _leave(state: Election, event: Leave, timings: ServerSettings) -> Step:
     """Not leading, so there is nothing to give back yet; what a campaign under way wins is given back later."""
     return _settle(_rest(state, event), event.now), ()
 
 
-def _leave_resigning(state: Election, event: Leave, timings: Timings) -> Step:
+def _leave_resigning(state: Election, event: Leave, timings: ServerSettings) -> Step:
     return _rest(state, event), ()
 
 
-def _rest_on(state: Election, event: Tick, timings: Timings) -> Step:
+def _rest_on(state: Election, event: Tick, timings: ServerSettings) -> Step:
     settled = _settle(state, event.now)
     if settled.phase is not ElectionPhase.RESTING:
         return replace(settled, read_at=NEVER), ()
@@ -445,14 +445,14 @@ def _rest_on(state: Election, event: Tick, timings: Timings) -> Step:
     return _read_if_due(state, event.now, timings)
 
 
-def _read_resting(state: Election, event: LeaderRead, timings: Timings) -> Step:
+def _read_resting(state: Election, event: LeaderRead, timings: ServerSettings) -> Step:
     state = _seen(state, event)
     if _is_ours(state, event.seen) and not state.campaigning:
         return _resign(state, event.seen.term, _why_unwanted(state))
     return state, ()
 
 
-def _won_unwanted(state: Election, event: Won, timings: Timings) -> Step:
+def _won_unwanted(state: Election, event: Won, timings: ServerSettings) -> Step:
     """Answer to a campaign that was given up meanwhile: what it won is given back."""
     return _resign(replace(state, campaigning=False), event.term, _why_unwanted(state))
 
@@ -461,12 +461,12 @@ def _why_unwanted(state: Election) -> LossReason:
     return min(state.withheld, key=lambda why: why.name, default=state.lost or LossReason.STEPPED_DOWN)
 
 
-def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: Timings) -> Step:
+def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: ServerSettings) -> Step:
     """It was given up meanwhile. A key that it may have created is recognised by its lease at the next read."""
     return replace(state, campaigning=False, read_at=NEVER), ()
 
 
-def _rejoin(state: Election, event: Rejoin, timings: Timings) -> Step:
+def _rejoin(state: Election, event: Rejoin, timings: ServerSettings) -> Step:
     """Ends that one reason; a timed rest runs to its end."""
     state = replace(state, withheld=state.withheld - ({event.why} - {LossReason.STOPPED}))
     if state.phase is not ElectionPhase.RESTING:
@@ -474,12 +474,12 @@ def _rejoin(state: Election, event: Rejoin, timings: Timings) -> Step:
     return replace(_settle(state, event.now), read_at=NEVER), ()
 
 
-def _ignore(state: Election, event: Event, timings: Timings) -> Step:
+def _ignore(state: Election, event: Event, timings: ServerSettings) -> Step:
     """Late answer that no longer matters."""
     return state, ()
 
 
-def _note(state: Election, event: LeaderRead, timings: Timings) -> Step:
+def _note(state: Election, event: LeaderRead, timings: ServerSettings) -> Step:
     return _seen(state, event), ()
 
 
