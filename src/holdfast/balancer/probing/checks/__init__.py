@@ -2,7 +2,8 @@
 
 A check type is one module of this package that has a `CHECK`; its `prepare` reads the settings of a target once and
 returns a factory of conversations, one per probe. The transport calls `start` when the connection is open, sends what
-it returns, and calls `feed` with the answer, until there is a `ProbeVerdict`. To add a type, add one file.
+it returns, and calls `feed` with the answer, until there is a `ProbeVerdict`. To add a type, add one
+module here, and its name and fields to `config/sections/healthcheck.py`.
 """
 
 from __future__ import annotations

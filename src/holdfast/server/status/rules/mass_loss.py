@@ -117,7 +117,8 @@ class MassLoss(Generic[K, V]):
             self._accept_proven(now)
         if not is_held(host, self._held):
             return None
-        opens = f"another agent's fresh report 30 s later, or: holdfast allow {self._place}/{GATE} --once --reason …"
+        later = f"{self._limits.proof_after.total_seconds():g} s"
+        opens = f"another agent's fresh report {later} later, or: holdfast allow {self._place}/{GATE} --once --reason …"
         detail = f"{len(self._held):,} of {self._of:,} agents"
         return Closed(GATE, MassLossReason.MANY_AT_ONCE, since, opens, detail)
 
