@@ -1,7 +1,7 @@
 """Gate table of docs/concepts.md, generated from the sources.
 
 Every `Closed(GATE, REASON, …)` in `src/holdfast` names a gate and a member of a `Reason` enum. The reasons of the table
-come from there; what a gate holds, where it stands and what releases it is written below, once per gate.
+come from there; `GATES` says once per gate which places use it, what it holds and what releases a change.
 `python -m docs.gate_table` prints the table.
 """
 
@@ -22,7 +22,7 @@ SOURCES = Path(holdfast.__file__).parent
 
 
 class GateText(NamedTuple):
-    """What the table says of one gate, besides its reasons."""
+    """Row of one gate in the table, without its reasons."""
 
     used: str
     holds: str
@@ -37,8 +37,8 @@ GATES: Mapping[str, GateText] = {
     ),
     "identity": GateText(
         "syncer, agent",
-        "everything while store and inventory belong to different fleets; deletes while the store is empty, unknown or "
-        "restored from a backup",
+        "everything while the identity is unknown, or store and inventory belong to different fleets; deletes while "
+        "the store is being refilled, or was restored from a backup",
         "configure the right store or inventory; `holdfast store adopt` or `holdfast inventory adopt` after a restore",
     ),
     "sync": GateText(
@@ -73,13 +73,13 @@ GATES: Mapping[str, GateText] = {
     ),
     "interface": GateText(
         "agent",
-        "a route to a workload whose interface does not exist or is down",
+        "a route to a workload, or a direct nexthop, whose interface does not exist or is down",
         "the interface comes up",
     ),
     "dependents": GateText(
         "agent",
-        "a delete while other kernel objects depend on the object; a create before its dependencies exist",
-        "the dependents are deleted, or the dependencies created",
+        "a delete while other kernel objects depend on the object; a replace that depends on a missing object",
+        "the dependents are deleted, or the missing object is created",
     ),
     "path": GateText(
         "agent",
@@ -98,7 +98,7 @@ GATES: Mapping[str, GateText] = {
     ),
     "no_prober": GateText(
         "VIPs, announcer",
-        "all but deletes and operator requests, while the prober does not report",
+        "all but deletes, operator requests and repairs, while the prober does not report",
         "the next report of the prober",
     ),
     "announced": GateText(

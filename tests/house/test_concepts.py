@@ -40,7 +40,7 @@ def test_the_page_has_a_place_for_the_gate_table() -> None:
     assert PAGE.count("<!-- gate table -->") == 1
 
 
-def test_the_files_of_the_page_exist() -> None:
-    named = re.findall(r"`([a-z_/]+\.py)`", PAGE)
+def test_the_files_and_folders_of_the_page_exist() -> None:
+    named = re.findall(r"`([a-z_/]+(?:\.py|/))`", PAGE)
     assert len(named) >= 20
     assert [name for name in named if not (SOURCES / name).exists()] == []
