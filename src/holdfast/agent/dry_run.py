@@ -26,8 +26,8 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.intents.book import IntentFile, WorkerIntents
 from holdfast.runtime.intents.commands import apply_intents
+from holdfast.runtime.intents.file import IntentFile, WorkerIntents
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import RolePaths
 from holdfast.runtime.reconciler.outstanding import OutstandingChange

@@ -28,7 +28,7 @@ from holdfast.reconcile import Pause, PauseGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision, DecisionLog
-from holdfast.runtime.intents.book import request_intent
+from holdfast.runtime.intents.file import request_intent
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ import select
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from holdfast.balancer.probing.checks import Carrier, ProbeVerdict
-from holdfast.balancer.probing.icmp import IcmpTransport
+from holdfast.balancer.probing.icmp_transport import IcmpTransport
 from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeResult, TargetSpec
 from holdfast.balancer.probing.probe import Probe, ProbeTarget, Transport
 from holdfast.balancer.probing.schedule import (
@@ -28,7 +28,7 @@ from holdfast.balancer.probing.schedule import (
     realigned,
     spread,
 )
-from holdfast.balancer.probing.tcp import TcpTransport
+from holdfast.balancer.probing.tcp_transport import TcpTransport
 from holdfast.model.base.time import Duration, Instant
 
 _STARTS_PER_TURN = 64

@@ -20,7 +20,7 @@ from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, FlagValue
 from holdfast.reconcile import Away
 from holdfast.runtime import log as logging
-from holdfast.runtime.intents.book import IntentsUnreadable
+from holdfast.runtime.intents.file import IntentsUnreadable
 from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError
 

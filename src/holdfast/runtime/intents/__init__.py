@@ -1,1 +1,1 @@
-"""Operator intents of a running worker: `book` stores them, `commands` accepts and applies them."""
+"""Operator intents of a running worker: `file` stores them, `commands` accepts and applies them."""

@@ -1,6 +1,6 @@
 """Intent commands: pause, resume, allow and forget, each with who, why and until when.
 
-Every place that reconciles offers the same commands (`offer`); `book` keeps the intents on disk.
+Every place that reconciles offers the same commands (`offer`); `file` keeps the intents on disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents, request_intent
+from holdfast.runtime.intents.file import IntentFile, WorkerIntent, WorkerIntents, request_intent
 from holdfast.runtime.reconciler import Reconciler
 
 log = structlog.get_logger(__name__)
@@ -34,14 +34,14 @@ class IntentCommands(Generic[K, V]):
         self._brake: Brake[K, V] | None = reconciler.place.brake
         self._pause_gate = pause_gate
         self._sync = sync
-        self._book = IntentFile(worker.paths, worker.name)
+        self._intent_file = IntentFile(worker.paths, worker.name)
         self._apply_intents()
         for name in self._intents.forgotten:
             sync.forget(name)
 
     @property
     def _intents(self) -> WorkerIntents:
-        return self._book.intents
+        return self._intent_file.intents
 
     def offer(self) -> None:
         """Adds the commands to the worker's control socket."""
@@ -63,7 +63,7 @@ class IntentCommands(Generic[K, V]):
             return
         left = {name: intent for name, intent in self._intents.forgotten.items() if name not in back}
         try:
-            self._book.write(msgspec.structs.replace(self._intents, forgotten=left))
+            self._intent_file.write(msgspec.structs.replace(self._intents, forgotten=left))
         except OSError as error:
             log.error("intents cannot be written; sources stay forgotten", sources=back, error=str(error))
             return
@@ -133,7 +133,7 @@ class IntentCommands(Generic[K, V]):
         return f"{self._pause_gate.name} compares everything again"
 
     def _keep(self, intents: WorkerIntents, what: str, intent: WorkerIntent) -> None:
-        self._book.write(intents)
+        self._intent_file.write(intents)
         self._apply_intents()
         why = f": “{intent.why}”" if intent.why else ""
         self._record(what, intent, f"{intent.who} asked for {what} of {self._pause_gate.name}{intent.lasting}{why}")

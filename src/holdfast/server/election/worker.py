@@ -26,7 +26,7 @@ from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents, request_intent
+from holdfast.runtime.intents.file import IntentFile, WorkerIntent, WorkerIntents, request_intent
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.tasks import until_first
@@ -68,7 +68,7 @@ class ElectorJob:
         self._unreached = self._unreadable = ""
         self.identity = IdentityCheck(self._store, self._region, StoreMemory(worker.paths.state, "server"))
         self._name_conflict = ""
-        self._book = IntentFile(worker.paths, worker.name)
+        self._intent_file = IntentFile(worker.paths, worker.name)
         now = worker.clock.wall()
         namespace = predecessor.pid_namespace()
         self._me = Leader(server_name(worker), socket.gethostname(), os.getpid(), boot_id(), namespace, now)
@@ -295,7 +295,7 @@ class ElectorJob:
             raise Declined(str(error)) from error
 
     def _pause_sentence(self) -> str:
-        pause = self._book.intents.pause
+        pause = self._intent_file.intents.pause
         return f"{pause.who}{pause.lasting}: “{pause.why}”" if pause and self._is_pause_wanted() else ""
 
     async def _store_seen(self) -> StoreSeen:
@@ -317,7 +317,7 @@ class ElectorJob:
 
     async def _pause(self, request: Request, who: Who) -> str:
         asked = request_intent(request, who, self._worker.clock)
-        self._book.write(WorkerIntents(pause=asked))
+        self._intent_file.write(WorkerIntents(pause=asked))
         self._record_request("pause", asked)
         self._apply_pause()
         return f"{self._me.name} neither leads nor campaigns{asked.lasting}; end it with: holdfast resume server"
@@ -325,7 +325,7 @@ class ElectorJob:
     async def _resume(self, request: Request, who: Who) -> str:
         if not self._is_pause_wanted():
             raise Declined(f"{self._me.name} is not paused")
-        self._book.write(WorkerIntents())
+        self._intent_file.write(WorkerIntents())
         self._record_request(
             "resume", WorkerIntent(who.name, str(request.args.get("reason", "")), self._worker.clock.wall())
         )
@@ -342,7 +342,7 @@ class ElectorJob:
             self.elector.rejoin(LossReason.PAUSED)
 
     def _is_pause_wanted(self) -> bool:
-        pause = self._book.intents.pause
+        pause = self._intent_file.intents.pause
         return pause is not None and not pause.is_over(self._worker.clock.wall())
 
     def _record_request(self, what: str, asked: WorkerIntent) -> None:

@@ -13,8 +13,8 @@ from holdfast.reconcile import PauseGate
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import request_intent
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.file import request_intent
 from holdfast.server.status.migration_notices import MigrationNotices
 from holdfast.server.status.rules.mass_loss import GATE
 from holdfast.server.status.term import StatusTerm

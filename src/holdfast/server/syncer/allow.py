@@ -15,7 +15,7 @@ from holdfast.model.control.allowance import Allowance
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import WorkerIntent, request_intent
+from holdfast.runtime.intents.file import WorkerIntent, request_intent
 from holdfast.server.intents.store import BRAKE
 from holdfast.server.syncer.resync import next_pass
 from holdfast.server.syncer.term import NAME, SyncerTerm
