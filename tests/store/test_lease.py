@@ -1,218 +1,173 @@
-"""The keeper of a lease: counted from before the send, renewed, proven, replaced when lost."""
+"""LeasedKey on FakeStore and on a real etcd: renewed by its writer alone, replaced when lost, gone when revoked."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 
 import pytest
 
-from holdfast.model.base.time import Duration, Instant
-from holdfast.store.api import LeaseGone, Store
-from holdfast.store.client import EtcdStore
-from holdfast.store.embedded.server import EmbeddedEtcd
-from holdfast.store.lease import Lease, LeaseKeeper
-from holdfast.testing import FakeStore
+from holdfast.model.base.time import Duration, seconds
+from holdfast.store.api import Compare, LeaseGone, Operation, Store, StoreAway, TxnResult
+from holdfast.store.lease import LeasedKey
+from holdfast.testing import Fate, World, simulate
 from holdfast.testing.fault import fault
-from holdfast.testing.store.link import Fate
-from tests.store.harness import opened, until
+from tests.store.conformance import EtcdGround, FakeGround, Ground, conforms, entry, refusal, watching
 
-BOOT = Instant(10**12)
-
-
-class Clock:
-    """Stands still unless it is moved."""
-
-    def __init__(self) -> None:
-        self.time = BOOT
-
-    def __call__(self) -> Instant:
-        return self.time
-
-    def move(self, seconds: float) -> None:
-        self.time = self.time + Duration(seconds=seconds)
+KEY = b"/alive"
+MINUTE = seconds(60)
 
 
-@contextlib.asynccontextmanager
-async def kept(keeper: LeaseKeeper) -> AsyncIterator[LeaseKeeper]:
-    task = asyncio.create_task(keeper.run())
-    try:
-        yield keeper
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+@pytest.fixture(params=["fake", "etcd"])
+def ground(request: pytest.FixtureRequest) -> Ground:
+    return FakeGround() if request.param == "fake" else EtcdGround(request.getfixturevalue("one_etcd"))
 
 
-def keeper_of(store: Store, clock: Clock, ttl: float = 10, interval: float = 0.01) -> LeaseKeeper:
-    return LeaseKeeper(store, Duration(seconds=ttl), interval=Duration(seconds=interval), now=clock)
+async def written(store: Store, ttl: Duration = MINUTE) -> LeasedKey:
+    key = LeasedKey(store, KEY, ttl)
+    await key.write(b"0")
+    return key
 
 
-@pytest.mark.parametrize(("ttl", "interval"), [(1.9, None), (5, 5)])
-def test_a_lease_that_cannot_be_kept_is_refused(ttl: float, interval: float | None) -> None:
-    with pytest.raises(ValueError, match=r"no less than 2 s|more often than it expires"):
-        LeaseKeeper(
-            FakeStore().client(),
-            Duration(seconds=ttl),
-            interval=Duration(seconds=interval) if interval else None,
-        )
+@conforms
+async def test_a_key_that_is_written_again_and_again_outlives_its_ttl(store: Store) -> None:
+    key = await written(store, seconds(5))
+    first = await entry(store, KEY)
+    for n in range(1, 8):
+        await asyncio.sleep(1)
+        await key.write(b"%d" % n)
+    last = await entry(store, KEY)
+    assert (last.value, last.create_revision, last.lease) == (b"7", first.create_revision, first.lease)
 
 
-class SlowReply:
-    """A client whose clock moves while it waits for replies."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._store = FakeStore().client()
-        self._clock = clock
-        self._seconds = seconds
-
-    async def grant(self, ttl: Duration) -> int:
-        lease = await self._store.grant(ttl)
-        self._clock.move(self._seconds)
-        return lease
-
-    async def renew(self, lease: int) -> Duration:
-        left = await self._store.renew(lease)
-        self._clock.move(self._seconds)
-        return left
+@conforms
+async def test_a_key_whose_writer_writes_no_more_is_gone_after_its_ttl(store: Store) -> None:
+    await written(store, seconds(5))
+    before = (await entry(store, KEY)).mod_revision
+    async with watching(store, KEY) as view:
+        assert await view.until(before + 1) == {}
 
 
-def test_a_lease_is_counted_from_before_the_request_was_sent() -> None:
-    async def main() -> None:
-        clock = Clock()
-        keeper = keeper_of(SlowReply(clock, 3), clock)  # type: ignore[arg-type]
-        await keeper._grant()
-        assert keeper._lease is not None
-        assert keeper._lease.until == BOOT + Duration(seconds=10)
-        await keeper._renew(keeper._lease)
-        assert keeper._lease.until == BOOT + Duration(seconds=13)
+@conforms
+async def test_a_transaction_alone_renews_nothing(store: Store) -> None:
+    key = await written(store, seconds(2))
 
-    asyncio.run(main())
+    async def write_without_renewal() -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            await key.txn([], [key.put(b"1")])
 
-
-def test_a_lease_whose_time_is_over_is_not_held_whatever_the_store_says() -> None:
-    async def main() -> None:
-        clock, client = Clock(), FakeStore().client()
-        async with kept(keeper_of(client, clock)) as keeper:
-            await keeper.next()
-            assert keeper.held() is not None
-            client.link.cut()
-            clock.move(10)
-            assert keeper.held() is None
-
-    asyncio.run(main())
+    assert await refusal(write_without_renewal()) is LeaseGone
 
 
-def test_a_lost_lease_is_replaced_and_its_holder_told() -> None:
-    async def main() -> None:
-        clock, fake = Clock(), FakeStore()
-        async with kept(keeper_of(fake.client(), clock)) as keeper:
-            first = await keeper.next()
-            await fake.client("operator").revoke(first.id)
-            async with asyncio.timeout(10):
-                second = await keeper.next(after=first.id)
-            assert second.id != first.id
-
-    asyncio.run(main())
+@conforms
+async def test_a_lost_lease_is_replaced_by_the_next_write(store: Store) -> None:
+    key = await written(store)
+    lost = key.lease
+    await store.revoke(lost)
+    assert not await key.renew()
+    await key.write(b"1")
+    assert (await entry(store, KEY)).lease == key.lease != lost
 
 
-def test_a_store_that_is_away_for_a_moment_does_not_cost_the_lease() -> None:
-    async def main() -> None:
-        clock, client = Clock(), FakeStore().client()
-        async with kept(keeper_of(client, clock)) as keeper:
-            first = await keeper.next()
-            client.link.next_calls(Fate.REFUSED, count=3, of="renew")
-            clock.move(5)
-            await until(lambda: keeper.held() is not None and keeper.held() != first, within=10)
-            lease = keeper.held()
-            assert lease is not None
-            assert lease.id == first.id
-
-    asyncio.run(main())
+@conforms
+async def test_a_write_under_a_lost_lease_is_refused_and_the_lease_forgotten(store: Store) -> None:
+    key = await written(store)
+    await store.revoke(key.lease)
+    assert await refusal(key.txn([], [key.put(b"1")])) is LeaseGone
+    assert key.lease == 0
 
 
-def test_resigning_takes_the_keys_along() -> None:
-    async def main() -> None:
-        fake = FakeStore()
-        client = fake.client()
-        async with kept(keeper_of(client, Clock())) as keeper:
-            lease = await keeper.next()
-            await client.put(b"leader", b"me", lease=lease.id)
-        await keeper.resign()
-        assert await client.get(b"leader") is None
-        assert keeper.held() is None
-
-    asyncio.run(main())
+@conforms
+async def test_the_lease_of_a_predecessor_is_taken_over(store: Store) -> None:
+    predecessor, key = await written(store), LeasedKey(store, KEY, MINUTE)
+    await key.renew_or_grant(predecessor.lease)
+    assert key.lease == predecessor.lease
 
 
-class AcknowledgesEverything:
-    """An old etcd: it confirms the renewal of a lease that was revoked."""
-
-    def __init__(self, store: Store) -> None:
-        self.grant = store.grant
-        self.confirmed = 0
-
-    async def renew(self, lease: int) -> Duration:
-        self.confirmed += 1
-        return Duration(seconds=10)
+@conforms
+async def test_the_lease_of_a_predecessor_with_another_ttl_is_left_alone(store: Store) -> None:
+    predecessor, key = await written(store, seconds(90)), LeasedKey(store, KEY, MINUTE)
+    await key.renew_or_grant(predecessor.lease)
+    assert key.lease not in (0, predecessor.lease)
 
 
-async def unproven(keeper: LeaseKeeper, lease: Lease) -> None:
-    """Stands in for the proof of a renewal."""
+@conforms
+async def test_the_lease_of_a_predecessor_that_has_expired_is_replaced(store: Store) -> None:
+    predecessor, key = await written(store), LeasedKey(store, KEY, MINUTE)
+    await store.revoke(predecessor.lease)
+    await key.renew_or_grant(predecessor.lease)
+    assert key.lease not in (0, predecessor.lease)
 
 
-@fault("C11", without="holdfast.store.lease:LeaseKeeper._prove", by="tests.store.test_lease:unproven")
-def test_C11_a_renewal_of_a_revoked_lease_is_not_believed() -> None:
-    async def main() -> None:
-        client = FakeStore().client()
-        old_etcd = AcknowledgesEverything(client)
-
-        async def leader_key_is_there(lease: Lease) -> None:
-            entry = await client.get(b"leader")
-            if entry is None or entry.lease != lease.id:
-                raise LeaseGone("the leader key is not under this lease")
-
-        keeper = LeaseKeeper(
-            old_etcd,  # type: ignore[arg-type]
-            Duration(seconds=10),
-            interval=Duration(milliseconds=10),
-            proof=leader_key_is_there,
-        )
-        async with kept(keeper):
-            first = await keeper.next()
-            await client.put(b"leader", b"me", lease=first.id)
-            await client.revoke(first.id)
-            replaced = asyncio.create_task(keeper.next(after=first.id))
-            await until(lambda: replaced.done() or old_etcd.confirmed > 5)
-            assert replaced.done(), "it was confirmed again and again, and believed"
-
-    asyncio.run(main())
+@conforms
+async def test_a_key_with_a_lease_of_its_own_takes_over_no_other(store: Store) -> None:
+    key, other = await written(store), await store.grant(MINUTE)
+    own = key.lease
+    await key.renew_or_grant(other)
+    assert key.lease == own
 
 
-async def lasts(store: Store, keeper: LeaseKeeper, lease: Lease, key: bytes) -> bool:
-    """Puts the key under the lease and lets twice its time pass; whether its keeper says that it was held all along."""
-    try:
-        await store.put(key, b"", lease=lease.id)
-    except LeaseGone:
-        return False
-    await asyncio.sleep(4)
-    held = keeper.held()
-    return held is not None and held.id == lease.id
+@conforms
+async def test_revoking_deletes_the_key_and_may_be_repeated(store: Store) -> None:
+    key = await written(store)
+    await key.revoke()
+    assert await store.get(KEY) is None
+    await key.revoke()
+    assert not await key.renew()
 
 
-def test_a_kept_lease_outlives_its_ttl_in_a_real_etcd(etcd: EmbeddedEtcd, prefix: bytes) -> None:
-    async def scenario(store: EtcdStore) -> None:
-        async with kept(LeaseKeeper(store, Duration(seconds=2))) as keeper, asyncio.timeout(60):
-            lease = await keeper.next()
-            while not await lasts(store, keeper, lease, prefix):  # a machine that stands still for 2 s renews nothing
-                lease = await keeper.next(after=lease.id)
-            assert await store.get(prefix) is not None
-        await keeper.resign()
-        assert await store.get(prefix) is None
+@conforms
+async def test_revoking_a_lease_that_is_gone_is_not_an_error(store: Store) -> None:
+    key = await written(store)
+    await store.revoke(key.lease)
+    await key.revoke()
+    assert key.lease == 0
 
-    async def main() -> None:
-        async with opened(etcd.connection()) as store:
-            await scenario(store)
 
-    asyncio.run(main())
+def test_a_store_that_is_unreachable_for_a_moment_does_not_cost_the_lease() -> None:
+    async def story(world: World) -> None:
+        client = world.node("a").store()
+        key = await written(client)
+        lease = key.lease
+        for call in ("renew", "txn"):
+            client.link.next_calls(Fate.REFUSED, of=call)
+            with pytest.raises(StoreAway):
+                await key.write(b"1")
+        await key.write(b"2")
+        assert key.lease == lease
+
+    simulate(1, story)
+
+
+def test_a_lease_that_cannot_be_revoked_expires() -> None:
+    async def story(world: World) -> None:
+        client = world.node("a").store()
+        key = await written(client)
+        client.link.cut()
+        await key.revoke()
+        await world.until(lambda: world.store.keys.get(KEY) is None, within=MINUTE)
+
+    simulate(1, story)
+
+
+async def trusted_renewal(
+    key: LeasedKey, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+) -> TxnResult:
+    """Replaces `LeasedKey.txn`: keeps a lease that the store acknowledges, whatever a write says."""
+    return await key._store.txn(compares, then, otherwise)
+
+
+@fault("C11", without="holdfast.store.lease:LeasedKey.txn", by="tests.store.test_lease:trusted_renewal")
+def test_C11_an_acknowledged_renewal_of_a_revoked_lease_is_not_believed() -> None:
+    async def story(world: World) -> None:
+        world.store.acknowledges_gone_leases = True
+        client = world.node("a").store()
+        key = await written(client)
+        await client.revoke(key.lease)
+        assert await refusal(key.write(b"1")) is LeaseGone
+        assert key.lease == 0, "it was acknowledged, and believed"
+        await key.write(b"2")
+        assert (await entry(client, KEY)).value == b"2"
+
+    simulate(1, story)

@@ -31,7 +31,6 @@ from holdfast.store.api import (
     TxnResult,
 )
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.lease import MIN_TTL
 from holdfast.store.transport import wire
 from holdfast.store.transport.failures import Failed
 from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall, combined_error
@@ -39,6 +38,7 @@ from holdfast.store.watch.listing import FIRST_PAGE, next_page, read_range
 from holdfast.store.watch.own_writes import OwnWrites
 from holdfast.store.watch.watch import RELIST_SPREAD, Watch
 
+_MIN_TTL = Duration(seconds=2)
 _PUT = wire.decoder(wire.PutReply)
 _DELETE = wire.decoder(wire.DeleteReply)
 _TXN = wire.decoder(wire.TxnReply)
@@ -138,7 +138,7 @@ class EtcdStore:
         return Watch(self._gateway, self._own, self._rng, prefix, own, held, parts, gather, self._relist_spread).run()
 
     async def grant(self, ttl: Duration) -> int:
-        if ttl < MIN_TTL:
+        if ttl < _MIN_TTL:
             raise ValueError(f"a lease of {ttl.total_seconds():g} s is refused: etcd grants no less than 2 s")
         body = wire.encode(wire.GrantRequest(-(-ttl // Duration(seconds=1))))
         return (await self._gateway.call(GatewayCall(wire.GRANT, body, _GRANT, effect=True))).ID

@@ -1,115 +1,78 @@
-"""Lease renewal, in a loop that does nothing else.
+"""One leased key: a process writes it to show that it is alive, and the key is gone with its lease.
 
-A lease is counted from before the request was sent, never from its reply (rule 2): a late reply only tells how long ago
-the store renewed. A renewal counts once it is proven, if the holder has a proof: an old etcd acknowledges the renewal
-of a lease that was already revoked (C11), so the elector proves it with a transaction on its term.
+Nothing renews the lease beside the writer, so a writer that hangs does not look alive. An old etcd acknowledges the
+renewal of a lease that was already revoked (C11): only a write under the lease proves it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import structlog
 
-from holdfast.model.base.time import Duration, Instant
-from holdfast.store.api import LeaseGone, Store, StoreAway, StoreError
-from holdfast.store.boottime import Now, boot_now
-
-MIN_TTL = Duration(seconds=2)
-RETRY_MOST = Duration(seconds=1)
+from holdfast.model.base.time import Duration
+from holdfast.store.api import Compare, LeaseGone, Operation, Put, Store, StoreAway, StoreError, TxnResult
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A lease that the store has granted us, and until when it is certainly ours."""
-
-    id: int
-    until: Instant
-
-
-Proof = Callable[[Lease], Awaitable[None]]
-"""Raises `LeaseGone` when the lease does not carry its keys; a renewal counts only after this returned."""
-
-
-class LeaseKeeper:
-    """Keeps one lease at a time and takes a new one when it is lost; a holder that attached keys waits for `next`."""
-
-    def __init__(
-        self,
-        store: Store,
-        ttl: Duration,
-        *,
-        interval: Duration | None = None,
-        proof: Proof | None = None,
-        now: Now = boot_now,
-    ) -> None:
-        """Renew every `interval`, by default a third of `ttl`. Raises `ValueError` for TTLs under 2 s."""
-        if ttl < MIN_TTL:
-            raise ValueError(f"a lease of {ttl.total_seconds():g} s is refused: etcd grants no less than 2 s")
+class LeasedKey:
+    def __init__(self, store: Store, key: bytes, ttl: Duration) -> None:
         self._store = store
         self._ttl = ttl
-        self._interval = interval or ttl / 3
-        if self._interval >= ttl:
-            raise ValueError("a lease must be renewed more often than it expires")
-        self._proof = proof
-        self._now = now
-        self._lease: Lease | None = None
-        self._granted = asyncio.Condition()
+        self.key = key
+        self.lease = 0
+        """0: none. The writer may put other keys under it too."""
 
-    def held(self) -> Lease | None:
-        """Return the lease if it is certainly ours now."""
-        lease = self._lease
-        return lease if lease is not None and self._now() < lease.until else None
+    def put(self, value: bytes) -> Put:
+        return Put(self.key, value, self.lease)
 
-    async def next(self, after: int = 0) -> Lease:
-        """Wait for a lease other than `after`."""
-        async with self._granted:
-            await self._granted.wait_for(lambda: self._lease is not None and self._lease.id != after)
-        assert self._lease is not None
-        return self._lease
+    async def write(self, value: bytes) -> None:
+        """Renew the lease, or get a new one, and write the key, whatever it holds."""
+        await self.renew_or_grant()
+        await self.txn([], [self.put(value)])
 
-    async def run(self) -> None:
-        """Take a lease and renew it for ever, retrying while the store is unreachable."""
-        while True:
-            try:
-                await (self._grant() if self._lease is None else self._renew(self._lease))
-                pause = self._interval
-            except LeaseGone:
-                log.warning("lease lost", lease=self._lease.id if self._lease else 0)
-                self._lease = None
-                pause = Duration(0)
-            except (StoreAway, StoreError) as error:
-                log.warning("lease not renewed", why=str(error))
-                pause = min(self._interval, RETRY_MOST)
-            await asyncio.sleep(pause.total_seconds())
+    async def renew_or_grant(self, predecessor: int = 0) -> None:
+        """Renew the lease. Without one, take over that of a predecessor if it has the same TTL, or get a new one."""
+        if not self.lease and await self._renewed(predecessor) == self._ttl:
+            self.lease = predecessor
+        elif not await self.renew():
+            await self.grant()
 
-    async def resign(self) -> None:
-        """Revoke the lease, which deletes every key under it. End `run` first."""
-        lease, self._lease = self._lease, None
-        if lease is None:
+    async def renew(self) -> bool:
+        """Renew the lease once. Return False if it is gone."""
+        return await self._renewed(self.lease) is not None
+
+    async def grant(self) -> None:
+        """Get a new lease. The one before is left to expire."""
+        self.lease = await self._store.grant(self._ttl)
+
+    async def txn(  # protection: C11
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        """Write under the lease. Raises `LeaseGone`; then the next renewal gets a new lease."""
+        try:
+            return await self._store.txn(compares, then, otherwise)
+        except LeaseGone:
+            self.lease = 0
+            raise
+
+    async def revoke(self) -> None:
+        """Revoke the lease, which deletes its keys. If that fails, it expires."""
+        lease, self.lease = self.lease, 0
+        if not lease:
             return
         try:
-            await self._store.revoke(lease.id)
+            await self._store.revoke(lease)
+        except (StoreAway, StoreError) as error:
+            log.info("lease not revoked; it expires", key=self.key.decode(), error=str(error))
+
+    async def _renewed(self, lease: int) -> Duration | None:
+        """Renew `lease` and return its TTL; None if it is 0 or gone."""
+        if not lease:
+            return None
+        try:
+            return await self._store.renew(lease)
         except LeaseGone:
-            log.info("lease to be revoked is already gone", lease=lease.id)
-
-    async def _grant(self) -> None:
-        sent = self._now()
-        lease = Lease(await self._store.grant(self._ttl), sent + self._ttl)
-        async with self._granted:
-            self._lease = lease
-            self._granted.notify_all()
-
-    async def _renew(self, lease: Lease) -> None:
-        sent = self._now()
-        renewed = Lease(lease.id, sent + await self._store.renew(lease.id))
-        await self._prove(renewed)
-        self._lease = renewed
-
-    async def _prove(self, lease: Lease) -> None:  # protection: C11
-        if self._proof is not None:
-            await self._proof(lease)
+            log.info("lease expired", key=self.key.decode(), lease=lease)
+            return None

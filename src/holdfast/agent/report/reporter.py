@@ -27,6 +27,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Entry, Get, LeaseGone, Operation, Put, Store, StoreError
 from holdfast.store.identity import SeenStore, StoreVerdict, judge, read_identity
+from holdfast.store.lease import LeasedKey
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +72,6 @@ class Reporter:
         `holdfast status`. `store_clock` gives the time that the store showed, and when that was."""
         self._store = store
         self._host = host
-        self._ttl = ttl
         self._intervals = intervals
         self._clock = clock
         self._ask_worker = ask_worker
@@ -84,10 +84,9 @@ class Reporter:
         self._last = LastReport()
         self.alive = NEVER
         """Time of our last full report."""
-        self._lease = 0
         self._revision = 0
         """Revision of our last write; a newer one of this key is from another agent of the same name."""
-        self._key = AGENT_REPORT.key(host.region, host.name)
+        self._key = LeasedKey(store, AGENT_REPORT.key(host.region, host.name), ttl)
         self._error = ""
         self._failures = 0
         self._retry = NEVER
@@ -130,13 +129,13 @@ class Reporter:
         now = self._clock.now()
         if what is Due.ALIVE:
             await self._check_store_identity()
-            await self._renew()
+            await self._key.renew_or_grant(0 if self._key.lease else await self._predecessors_lease())
             current = replace(current, clock_skew=self._clock_skew())
         report = schedule.written(what, current, self._last)
+        alive = self._alive() if what is Due.ALIVE else []
         try:
-            await self._put(what, [*(self._alive() if what is Due.ALIVE else ()), self._report(fitted(report))])
+            await self._put(what, [*alive, self._key.put(AGENT_REPORT.encode(fitted(report)))])
         except LeaseGone:
-            self._lease = 0
             self._last = LastReport()  # the next tick writes everything again, under another lease
             return
         self._last = self._last.then(what, report, now)  # uncut: what did not fit is not a change the next time
@@ -150,22 +149,19 @@ class Reporter:
         status = AgentStatus.of(self._clock.wall(), round(uptime, 3), first=not self.alive)
         host = self._host
         return [
-            Put(AGENT_STATUS.key(host.region, host.name), AGENT_STATUS.encode(status), self._lease),
+            Put(AGENT_STATUS.key(host.region, host.name), AGENT_STATUS.encode(status), self._key.lease),
             Put(LAST_STATUS.key(host.region, host.name), LAST_STATUS.encode(status)),
         ]
 
-    def _report(self, report: AgentReport) -> Put:
-        return Put(self._key, AGENT_REPORT.encode(report), self._lease)
-
     async def _put(self, what: Due, puts: list[Operation]) -> None:
         """Write, and detect another writer of these keys: another agent writes a full report once per interval too."""
-        ours = Compare(self._key, Aspect.MOD_REVISION, self._revision)
-        result = await self._store.txn([ours], puts, [Get(self._key)])
+        ours = Compare(self._key.key, Aspect.MOD_REVISION, self._revision)
+        result = await self._key.txn([ours], puts, [Get(self._key.key)])
         if not result.succeeded:
             found = result.results[0]
             assert not isinstance(found, int)
             self._set_duplicate(self._other(found[0]) if found and self._revision else "")
-            result = await self._store.txn([], puts)
+            result = await self._key.txn([], puts)
         elif what is Due.ALIVE:
             self._set_duplicate("")
         self._revision = result.revision
@@ -179,23 +175,9 @@ class Reporter:
             "agent.host"
         )
 
-    async def _renew(self) -> None:
-        """Renew our lease, take over that of our predecessor, or get a new one."""
-        lease = self._lease or await self._predecessors_lease()
-        if lease:
-            try:
-                left = await self._store.renew(lease)
-            except LeaseGone:
-                log.info("lease of the reports expired; getting a new one", host=self._host.name)
-            else:
-                if left == self._ttl or lease == self._lease:
-                    self._lease = lease
-                    return
-        self._lease = await self._store.grant(self._ttl)
-
     async def _predecessors_lease(self) -> int:
         """Return the lease of the agent that reported before us on this boot of the machine; 0 if there is none."""
-        entry = await self._store.get(self._key)
+        entry = await self._store.get(self._key.key)
         if entry is None:
             return 0
         report = AGENT_REPORT.decode(entry.key, entry.value)

@@ -19,7 +19,7 @@ from holdfast.model.fleet.balancer_report import BALANCER_REPORT, BalancerReport
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store, StoreError
-from holdfast.store.lease import LeaseKeeper
+from holdfast.store.lease import LeasedKey
 from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
@@ -38,17 +38,13 @@ class PeerReports:
     def __init__(
         self, store: Store, region: Region, name: str, clock: Clock, report: Callable[[], BalancerReport]
     ) -> None:
-        self._store = store
-        self._key = BALANCER_REPORT.key(region, name)
+        self._key = LeasedKey(store, BALANCER_REPORT.key(region, name), _TTL)
         self._report = report
-        self._lease = LeaseKeeper(store, _TTL, now=clock.now)
         prefix = BALANCER_REPORT.prefix(region)
         self._peers = Mirror(store, prefix, BALANCER_REPORT.decode, own=own_key(region, name), now=clock.now)
-        self._published = False
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._lease.run(), name="lease")
             tasks.create_task(self._watch_peers(), name="peers")
             tasks.create_task(self._publish(), name="report")
 
@@ -58,7 +54,7 @@ class PeerReports:
         found = {
             key.rpartition(b"/")[2].decode(errors="backslashreplace"): ours.differing(_digests(peer))
             for key, peer in self._peers.objects.items()
-            if key != self._key
+            if key != self._key.key
         }
         return {name: inputs for name, inputs in found.items() if inputs}
 
@@ -71,17 +67,15 @@ class PeerReports:
             await asyncio.sleep(_REPORT_EVERY.total_seconds())
 
     async def _publish(self) -> None:
+        failing = False
         while True:
-            lease = await self._lease.next()
             try:
-                await self._store.put(self._key, BALANCER_REPORT.encode(self._report()), lease=lease.id)
-                self._published = True
-                pause = _REPORT_EVERY
+                await self._key.write(BALANCER_REPORT.encode(self._report()))
+                failing, pause = False, _REPORT_EVERY
             except (Away, StoreError) as error:
-                if self._published:
+                if not failing:
                     log.warning("cannot write the report of this balancer, will retry", error=str(error))
-                self._published = False
-                pause = _RETRY
+                failing, pause = True, _RETRY
             await asyncio.sleep(pause.total_seconds())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -16,7 +17,8 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.server import SERVER, Server
-from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, Put, Store, StoreAway, StoreError
+from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, Store, StoreAway, StoreError
+from holdfast.store.lease import LeasedKey
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +42,7 @@ class Registrar:
         on_name_taken: Callable[[str], None],
     ) -> None:
         self._store = store
-        self._key = SERVER.key(region, name)
+        self._key = LeasedKey(store, SERVER.key(region, name), ttl)
         self._prefix = SERVER.prefix(region)
         self._region = region
         self._name = name
@@ -48,7 +50,6 @@ class Registrar:
         self._report = report
         self._is_dead = is_dead
         self._on_name_taken = on_name_taken
-        self._lease = 0
         self._revision = 0
         """Create-revision of our key; 0: the name is not ours."""
         self.others: dict[str, Server] = {}
@@ -64,13 +65,8 @@ class Registrar:
 
     async def withdraw(self) -> None:
         """Gives the name back, at a clean stop. If that fails, its lease expires."""
-        if not self._lease:
-            return
-        try:
-            await self._store.revoke(self._lease)
-        except (StoreAway, StoreError) as error:
-            log.info("registration not revoked; its lease expires", server=self._name, error=str(error))
-        self._lease = self._revision = 0
+        await self._key.revoke()
+        self._revision = 0
 
     async def register(self) -> None:
         """Renews our entry, or takes the name if it is free."""
@@ -80,30 +76,24 @@ class Registrar:
             await self._take()
 
     async def _renew(self) -> None:
-        try:
-            await self._store.renew(self._lease)
-            ours = Compare(self._key, Aspect.CREATE_REVISION, self._revision)
-            if (await self._store.txn([ours], [self._put()])).succeeded:
+        with suppress(LeaseGone):
+            if await self._key.renew() and await self._write(self._revision):
                 return
-        except LeaseGone:
-            log.info("registration expired; registering again", server=self._name)
         self._revision = 0
 
     async def _take(self) -> None:
-        self._lease = await self._store.grant(self._ttl)
-        absent = Compare(self._key, Aspect.CREATE_REVISION, 0)
-        result = await self._store.txn([absent], [self._put()])
-        if result.succeeded:
-            self._hold(self._lease, result.revision)
+        await self._key.grant()
+        revision = await self._write(0)
+        if revision:
+            self._hold(self._key.lease, revision)
             return
-        await self._store.revoke(self._lease)
-        self._lease = 0
-        holder = await self._store.get(self._key)
+        await self._key.revoke()
+        holder = await self._store.get(self._key.key)
         if holder is not None:
             await self._resolve_conflict(holder)
 
     def _hold(self, lease: int, revision: int) -> None:
-        self._lease, self._revision = lease, revision
+        self._key.lease, self._revision = lease, revision
         self._on_name_taken("")
 
     async def _resolve_conflict(self, entry: Entry) -> None:
@@ -113,15 +103,18 @@ class Registrar:
             self._hold(entry.lease, entry.create_revision)
             return
         if not isinstance(other, Bad) and self._is_dead(other):
-            same = Compare(self._key, Aspect.MOD_REVISION, entry.mod_revision)
-            if (await self._store.txn([same], [Delete(self._key)])).succeeded:
+            same = Compare(self._key.key, Aspect.MOD_REVISION, entry.mod_revision)
+            if (await self._store.txn([same], [Delete(self._key.key)])).succeeded:
                 await self._take()
             return
         who = "an unreadable entry" if isinstance(other, Bad) else f"{other.host} (pid {other.pid})"
         self._on_name_taken(f"the name {self._name} is taken by {who}: give this server another server.name")
 
-    def _put(self) -> Put:
-        return Put(self._key, SERVER.encode(self._report()), self._lease)
+    async def _write(self, created: int) -> int:
+        """Writes our entry if the key has this create-revision. Returns the revision; 0 if it has another one."""
+        compare = Compare(self._key.key, Aspect.CREATE_REVISION, created)
+        result = await self._key.txn([compare], [self._key.put(SERVER.encode(self._report()))])
+        return result.revision if result.succeeded else 0
 
     async def _read_others(self) -> None:
         others: dict[str, Server] = {}
