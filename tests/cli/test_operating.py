@@ -51,7 +51,7 @@ def test_a_fresh_daemon_is_healthy(lab: Routes) -> None:
     lab.until(lambda: "completed" in lab.holdfast("status").stdout, "the first list is written")
     result = lab.holdfast("status", "--wait")
     assert result.exit_code == 0, result.output
-    assert "NEEDS ACTION  0" in result.stdout
+    assert "NEEDS YOU  0" in result.stdout
     assert "seed                     –  completed" in result.stdout
 
 

@@ -100,7 +100,7 @@ TROUBLED = StatusView(
 HEALTHY_PAGE = """\
 holdfast 1.2.3   agent   03:07:09Z
 
-NEEDS ACTION  0     recovering  0
+NEEDS YOU  0        handled by itself  0
 
 WORKER (agent)       PULSE  STATE                 BACKLOG     LAG  RESTARTS 24h
 seed                     –  completed                   –       –  0
@@ -110,7 +110,7 @@ routes               0.4 s  ok                     12,345   2.0 s  0
 TROUBLED_PAGE = """\
 holdfast 1.2.3   agent   03:07:09Z
 
-NEEDS ACTION  4     recovering  2
+NEEDS YOU  4        handled by itself  2
  1 routes           held by brake for 00:03:34: would delete 34,812 of 40,000 routes (87.0%): less than half would stay
                     To inspect: holdfast plan routes
                     To release: holdfast allow routes/brake --once --reason …
@@ -215,7 +215,7 @@ def test_a_wait_of_more_than_a_minute_needs_action() -> None:
     view = StatusView([daemon(waits)])
     assert exit_code(view) == 1
     assert render(view, NOW).splitlines()[2:5] == [
-        "NEEDS ACTION  1     recovering  0",
+        "NEEDS YOU  1        handled by itself  0",
         " 1 routes           waiting: database (for 00:01:01); programmed state stays",
         "                    To inspect: holdfast doctor",
     ]
@@ -227,7 +227,7 @@ def test_a_store_that_was_restored_needs_action_and_says_what_opens_it() -> None
     view = StatusView([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
     assert exit_code(view) == 1
     assert render(view, NOW).splitlines()[2:6] == [
-        "NEEDS ACTION  1     recovering  0",
+        "NEEDS YOU  1        handled by itself  0",
         f" 1 store            {sentence}",
         "                    To inspect: holdfast doctor",
         f"                    To release: {opens}",

@@ -25,7 +25,7 @@ def test_a_healthy_agent_is_one_line() -> None:
     assert page(WELL) == (
         "holdfast 1.2.3   agent   03:07:09Z\n"
         "\n"
-        "NEEDS ACTION  0     recovering  0\n"
+        "NEEDS YOU  0        handled by itself  0\n"
         "\n"
         "AGENT    r1   213 peers   programmed 9,000   held 0   failed 0   pending deletes 0\n"
         "\n"

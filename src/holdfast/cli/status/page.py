@@ -91,7 +91,7 @@ def render(view: StatusView, now: datetime, width: int | None = None) -> str:
     found = problems(view)
     needed = sum(problem.needs_action for problem in found)
     lines = [f"holdfast {view.reports[0].version}   {_title(view)}   {now:%H:%M:%S}Z{_seen_from(view.servers)}", ""]
-    lines.append(f"NEEDS ACTION  {needed}     recovering  {len(found) - needed}")
+    lines.append(f"NEEDS YOU  {needed}        handled by itself  {len(found) - needed}")
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number, width)
     lines += _leadership(view.servers)
