@@ -30,7 +30,7 @@ def test_a_killed_agent_catches_up_and_changes_nothing_else(lab: Path) -> None:
 
 @needs_etcd
 def test_objects_of_a_deleted_host_are_deleted_although_the_agent_missed_the_event(lab: Path) -> None:
-    result = broken(lab, "host-deleted-while-agent-down")
+    result = broken(lab, "node-gone-while-agent-down")
     assert result.exit_code == 0, result.output
     assert re.search(r"the 4 objects of r9-01 are deleted; 0 of the \d+ others were ever missing", result.output)
 

@@ -42,7 +42,7 @@ def test_a_wiped_dataplane_is_programmed_again(lab: Path) -> None:
 
 @needs_etcd
 def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
-    result = broken(lab, "backend-drain")
+    result = broken(lab, "drain")
     assert result.exit_code == 0, result.output
     assert re.search(r"0 new flows, 0 were cut; 0 of [\d,]+ requests failed", result.output)
 

@@ -57,7 +57,7 @@ def test_on_the_kernel_a_deleted_table_is_restored(site: Path) -> None:
 
 @pytest.mark.soak
 def test_on_the_kernel_a_drained_backend_gets_no_new_flow_and_loses_none(site: Path) -> None:
-    result = broken(site, "backend-drain")
+    result = broken(site, "drain")
     assert result.exit_code == 0, result.output
     assert re.search(r"0 new flows, 0 were cut; 0 of [\d,]+ requests failed", result.output)
 

@@ -19,7 +19,7 @@ def holdfast(lab: Path, *arguments: str) -> Result:
 @needs_etcd
 def test_an_unreadable_value_is_reported_and_stops_no_worker(lab: Path) -> None:
     wait_until(lambda: "HOSTS" in holdfast(lab, "status").output, "the lab's hosts are on the page", within=90)
-    result = broken(lab, "unreadable-value")
+    result = broken(lab, "poison-key")
     assert result.exit_code == 0, result.output
     assert "scene-unreadable-0/status: JSON of the wrong shape" in result.output
     assert "4 of 4 hosts with an unreadable value count as present" in result.output
@@ -29,7 +29,7 @@ def test_an_unreadable_value_is_reported_and_stops_no_worker(lab: Path) -> None:
 @needs_etcd
 def test_a_backlog_is_bounded_and_named_as_ours(lab: Path) -> None:
     wait_until(lambda: "HOSTS" in holdfast(lab, "status").output, "the lab's hosts are on the page", within=90)
-    result = broken(lab, "status-backlog")
+    result = broken(lab, "backlog")
     assert result.exit_code == 0, result.output
     assert re.search(r"backlog: \d+ objects, [\d,]+ revisions", result.output)
     assert "agent-status reports: status is behind, our backlog: " in result.output

@@ -309,6 +309,6 @@ def _first(keys: Collection[ClaimKey]) -> str:
 
 SCENES: Mapping[str, Scene] = {
     "agent-kill": agent_kill,
-    "host-deleted-while-agent-down": host_deleted_while_agent_down,
+    "node-gone-while-agent-down": host_deleted_while_agent_down,
     "ip-reuse": ip_reuse,
 }

@@ -186,7 +186,7 @@ async def backend_drain(lab: Lab, say: Say, seconds: float) -> None:
     """Pause a backend: it gets no new flow, and its established flows go on."""
     site, before = await _ready(lab)
     ends = (await site.programmed()).ends
-    await site.backend(_VICTIM, "pause", reason="lab break backend-drain")
+    await site.backend(_VICTIM, "pause", reason="lab break drain")
     try:
         out = await until(f"weight 0 for {_VICTIM}", partial(site.is_out, _VICTIM))
         # A flow that connected before the pause counts as opened only at its first answer.
@@ -231,5 +231,5 @@ SCENES: Mapping[str, Scene] = {
     "balancer-restart": balancer_restart,
     "backend-down": backend_down,
     "dataplane-wipe": dataplane_wipe,
-    "backend-drain": backend_drain,
+    "drain": backend_drain,
 }

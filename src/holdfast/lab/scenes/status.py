@@ -163,4 +163,4 @@ async def _cleaned(store: EtcdStore) -> AsyncIterator[None]:
         await store.delete(_prefix(), end=prefix_end(_prefix()))
 
 
-SCENES: Mapping[str, Scene] = {"unreadable-value": unreadable_value, "status-backlog": status_backlog}
+SCENES: Mapping[str, Scene] = {"poison-key": unreadable_value, "backlog": status_backlog}
