@@ -70,7 +70,7 @@ class Compactor:
         self._metrics = CompactionMetrics(registry)
         self._metrics.quota.set(config.quota)
         self._notes = LastCompaction()
-        self._size_state = ""
+        self._full = self._nearly_full = False
         self._revision = 0
         self.compacted: Instant = NEVER
         """Instant of this server's last compaction."""
@@ -101,10 +101,13 @@ class Compactor:
         self._metrics.size.set(size)
         self._metrics.full.set(full)
         share = size / self._config.quota
-        state = "store is full" if full else "store is nearly full" if share >= 0.8 else ""
-        if state and state != self._size_state:
-            log.warning(state, action="defragment it", size_mib=size >> 20, of_quota=f"{share:.0%}")
-        self._size_state = state
+        nearly_full = not full and share >= 0.8
+        fields = {"action": "defragment it", "size_mib": size >> 20, "of_quota": f"{share:.0%}"}
+        if full and not self._full:
+            log.warning("store is full", **fields)
+        elif nearly_full and not self._nearly_full:
+            log.warning("store is nearly full", **fields)
+        self._full, self._nearly_full = full, nearly_full
 
     async def _check_history(self, fenced: FencedStore) -> None:
         trigger = await self._store.get(TRIGGER)

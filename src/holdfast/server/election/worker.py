@@ -193,7 +193,7 @@ class ElectorJob:
 
     def _log_unreadable(self, error: MemoryUnreadable) -> None:
         if self._unreadable != str(error):
-            log.error(str(error))
+            log.error("cannot read the remembered store identity; retrying", error=str(error))
         self._unreadable = str(error)
 
     def _creates_identity(self) -> bool:

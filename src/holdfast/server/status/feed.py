@@ -129,5 +129,14 @@ class StatusFeed(Generic[T, V]):
     def _judge(self, delta: Delta[T], report: AgentStatus, behind: Backlog, wall: datetime, now: Instant) -> None:
         host = self._rules.host(delta.key)
         warning = self._staleness.report(host, report.reported, live=delta.live, behind=behind, wall=wall, now=now)
-        if warning is not None:
-            log.warning(warning.sentence if isinstance(warning, LateReport) else warning)
+        if isinstance(warning, LateReport):
+            log.warning(
+                "report is stale",
+                host=host,
+                cause=warning.cause.value,
+                age_s=warning.age.total_seconds(),
+                revisions_behind=behind.revisions,
+                waiting=behind.waiting,
+            )
+        elif warning is not None:
+            log.warning("report has an unparseable time; its age is not known", host=host)

@@ -172,9 +172,16 @@ class StatusTerm(Generic[T, V]):
         self._revisions.append((now, self.mirror.revision))
         note_reports(self.rules, self.mass_loss)  # reports without a change can end a hold, too
         self.mass_loss.release_due(now)
-        late = self.staleness.waiting(self.behind(), now)
+        behind = self.behind()
+        late = self.staleness.waiting(behind, now)
         if late is not None:
-            log.warning(late.sentence)
+            log.warning(
+                "status is behind",
+                cause=late.cause.value,
+                age_s=late.age.total_seconds(),
+                revisions_behind=behind.revisions,
+                waiting=behind.waiting,
+            )
         self._check_bad()
         self._metrics.staleness(self.staleness, self.behind())
         self._metrics.objects(self.rules.kind, self.rules.states(self.target.values()))

@@ -96,12 +96,12 @@ class Staleness:
 
     def report(
         self, host: str, reported: datetime | Unclear, *, live: bool, behind: Backlog, wall: datetime, now: Instant
-    ) -> LateReport | str | None:
-        """Judges a report that is handled now. Returns a warning, a sentence about an unparseable time, or None."""
+    ) -> LateReport | Unclear | None:
+        """Judges a report that is handled now. Returns what to warn about, at most once per `warn_every`."""
         if not is_judged(live) or reported is Unclear.MISSING:
             return None
         if isinstance(reported, Unclear):
-            return self._unparseable_time(host, now)
+            return self._unparseable_time(now)
         age = wall - reported
         self._learn(host, age, behind)
         if age <= self.stale_after:
@@ -165,12 +165,12 @@ class Staleness:
         self.last = LateReport(cause, age, sentence)
         return self.last
 
-    def _unparseable_time(self, host: str, now: Instant) -> str | None:
+    def _unparseable_time(self, now: Instant) -> Unclear | None:
         self.unparseable += 1
         if not is_first(self._warned_unparseable) and now - self._warned_unparseable < self.warn_every:
             return None
         self._warned_unparseable = now
-        return f"the report of {host} has an unparseable time, so its age is not known"
+        return Unclear.UNPARSEABLE
 
 
 def _clock(age: Duration) -> str:
