@@ -108,8 +108,8 @@ def ever_observed(engine: Engine) -> list[tuple[bytes, bytes]]:
 
 def told(server: ServerProcess) -> tuple[int, int]:
     """Arrivals that were told, and that the webhook did not take, as `holdfast status` is answered."""
-    migrations = answer(server, "endpoint-status", "about").get("migrations", {"told": 0, "failing": 0})
-    return migrations["told"], migrations["failing"]
+    migrations = answer(server, "endpoint-status", "about").get("migrations", {"notified": 0, "failing": 0})
+    return migrations["notified"], migrations["failing"]
 
 
 def test_an_arrival_reaches_the_webhook_once_also_when_it_refuses_at_first_and_the_leader_is_killed(

@@ -87,7 +87,7 @@ def test_without_a_leader_here_the_fleet_is_not_shown() -> None:
 
 def test_arrivals_that_the_webhook_does_not_accept_need_action() -> None:
     waiting = [{"endpoint": "openstack-vm1-p1", "error": "the webhook answered 503"}]
-    untold = {"under_way": 3, "told": 1, "waiting": waiting, "failing": 2}
+    untold = {"under_way": 3, "notified": 1, "waiting": waiting, "failing": 2}
     (trouble,) = observed.problems({observed.ENDPOINTS: {**ENDPOINTS, "migrations": untold}})
     assert trouble == (
         "endpoint-status",
@@ -105,9 +105,9 @@ def test_explain_says_whether_the_webhook_was_notified_of_an_arrival() -> None:
         "revision": 0,
         "outstanding": [],
         "migrations": [
-            {"from": "r1", "to": "r2", "told": None, "error": None},
-            {"from": "r1", "to": "r3", "told": None, "error": "the webhook answered 503"},
-            {"from": "r1", "to": "r4", "told": "2026-11-15T03:12:44+00:00", "error": None},
+            {"from": "r1", "to": "r2", "notified": None, "error": None},
+            {"from": "r1", "to": "r3", "notified": None, "error": "the webhook answered 503"},
+            {"from": "r1", "to": "r4", "notified": "2026-11-15T03:12:44+00:00", "error": None},
         ],
     }
     assert list(observed.explain_lines([seen]))[2:] == [

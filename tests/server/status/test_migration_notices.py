@@ -345,13 +345,13 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: O
     refused, untold, taken, told = asyncio.run(scenario())
     assert refused == {
         "under_way": 1,
-        "told": 0,
+        "notified": 0,
         "waiting": [{"endpoint": "holdfast-w1-eth0", "error": "the webhook answered 503"}],
         "failing": 1,
     }
-    assert untold == {"from": "r1", "to": "r2", "told": None, "error": "the webhook answered 503"}
-    assert (taken["told"], taken["failing"]) == (1, 0)
-    assert (told["told"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
+    assert untold == {"from": "r1", "to": "r2", "notified": None, "error": "the webhook answered 503"}
+    assert (taken["notified"], taken["failing"]) == (1, 0)
+    assert (told["notified"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
 
 
 def test_a_migration_with_a_uid_is_the_same_however_often_it_is_written(here: Observatory, hook: Hook) -> None:

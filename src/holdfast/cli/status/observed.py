@@ -134,6 +134,6 @@ def explain_lines(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _notice(migration: Mapping[str, Any]) -> str:
     """Format the state of the webhook call for one live migration."""
-    if migration["told"] is not None:
-        return f"notified of the arrival at {migration['told']}"
+    if migration["notified"] is not None:
+        return f"notified of the arrival at {migration['notified']}"
     return f"not notified of the arrival: {migration['error']}" if migration["error"] else "waiting for the arrival"

@@ -80,9 +80,9 @@ class StatusCommands(Generic[T, V]):
         found = [key for key in self._term.target.written if name_of(key) == name]
         if not found:
             raise Declined(f"there is no status of {name!r}: it is not in the inventory, or was not reported yet")
-        return [self._story(key) for key in sorted(found)]
+        return [self._explain_key(key) for key in sorted(found)]
 
-    def _story(self, key: bytes) -> dict[str, Any]:
+    def _explain_key(self, key: bytes) -> dict[str, Any]:
         rules, mirror, reconciler = self._rules, self._term.mirror, self._term.reconciler
         outstanding = reconciler.outstanding_for(key)
         seen, report, bad = self._term.target.written[key].value, mirror.objects.get(key), mirror.bad.get(key)

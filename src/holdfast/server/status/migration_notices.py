@@ -175,27 +175,27 @@ class MigrationNotices:
 
     def view(self) -> dict[str, Any]:
         """For `holdfast status`: migrations under way, notified ones, and notifications that fail."""
-        waiting = [self._waiting(story.change.key, story.error) for story in self.reconciler.ledger if story.error]
+        waiting = [self._waiting(one.change.key, one.error) for one in self.reconciler.ledger if one.error]
         notified = sum(1 for key in self.mirror.objects if key in self.target.written)
         return {
             "under_way": len(self.mirror.objects),
-            "told": notified,
+            "notified": notified,
             "waiting": waiting[:NAMED],
             "failing": len(waiting),
         }
 
     def about(self, endpoint: str) -> list[dict[str, Any]]:
         """For `holdfast explain`: each migration of that endpoint, and whether the webhook was notified."""
-        return [self._story(key, one) for key, one in self.mirror.objects.items() if of_endpoint(one) == endpoint]
+        return [self._explain(key, one) for key, one in self.mirror.objects.items() if of_endpoint(one) == endpoint]
 
-    def _story(self, key: bytes, migration: Migration) -> dict[str, Any]:
-        story = self.reconciler.ledger.outstanding(key)
+    def _explain(self, key: bytes, migration: Migration) -> dict[str, Any]:
+        outstanding = self.reconciler.ledger.outstanding(key)
         row = self.target.written.get(key)
         return {
             "from": migration.source.node,
             "to": migration.target.node,
-            "told": None if row is None else row.at.isoformat(timespec="seconds"),
-            "error": story.error if story is not None else None,
+            "notified": None if row is None else row.at.isoformat(timespec="seconds"),
+            "error": outstanding.error if outstanding is not None else None,
         }
 
     def _waiting(self, key: bytes, error: str | None) -> dict[str, Any]:
@@ -215,14 +215,16 @@ class MigrationMetrics:
     """Outcomes of the webhook calls."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.told = Counter("holdfast_migrations_told", "Arrivals that the webhook accepted.", registry=registry)
+        self.notified = Counter(
+            "holdfast_migrations_notified", "Arrivals that the webhook accepted.", registry=registry
+        )
         self.failed = Counter("holdfast_migration_webhook_failures", "Failed calls of the webhook.", registry=registry)
 
 
 def counted(notify: Notify, metrics: MigrationMetrics) -> Notify:
     async def counting(notice: dict[str, str]) -> str | None:
         refusal = await notify(notice)
-        (metrics.told if refusal is None else metrics.failed).inc()
+        (metrics.notified if refusal is None else metrics.failed).inc()
         return refusal
 
     return counting
