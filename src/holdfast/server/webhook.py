@@ -1,7 +1,8 @@
 """Webhook: POSTs a notification as JSON. A 2xx answer in time means accepted; every other outcome is a sentence.
 
-Redirects are not followed: a login page that answers 200 to a GET has not accepted anything. Nothing in the URL or in
-the answer can cost more than the one call.
+Redirects are not followed: a login page that answers 200 to a GET has not accepted anything. A bad URL or answer fails
+only this call. It uses h11 directly, because `store.transport.http` accepts no URL with a path, no headers of the
+caller, and no reply that ends with the connection.
 """
 
 from __future__ import annotations

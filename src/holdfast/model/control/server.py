@@ -42,7 +42,7 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     warm: bool = False
     """Its mirrors are complete, so that it can take over at once."""
     stands: bool = True
-    """It stands for election: it is neither paused nor resting after it stepped down."""
+    """True if it is a candidate: not paused and not in the back-off after a step-down."""
     workers: Mapping[str, WorkerHealth] = {}
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def eligible(self) -> bool:
-        """It can do the work of a leader and stands for election."""
+        """It can do the work of a leader and is a candidate."""
         return self.able and self.stands
 
 

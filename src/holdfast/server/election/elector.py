@@ -1,4 +1,5 @@
-"""Elector: carries out what `machine` decides. It queries the store, turns the answers into events, shows the result.
+"""Elector: applies the effects of `machine`. It queries the store, turns the answers into events, and publishes the
+result on the board.
 
 One task runs the effects one after another, in the order in which they were decided (the state machine relies on that),
 one ticks, one watches the leader key. Every answer of the store becomes an event; an unreachable store becomes a failed

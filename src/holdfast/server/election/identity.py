@@ -1,4 +1,4 @@
-"""Identity check of the elector: whether the store that answers is the one that this server knows.
+"""Identity check of the elector: detects a store that is not the one this server knows.
 
 Checked before the server campaigns, and periodically after. In a store of another fleet this server neither leads nor
 writes (`foreign_store`); it does not exit. A store that was restored from a backup is led, but nothing is deleted until

@@ -1,8 +1,8 @@
 """Leadership as the other workers see it: whether they may write, under which term, and until when.
 
-The elector shows it on the board; `check` reads it there and believes it no longer than the last proven renewal allows
+The elector publishes it on the board. `check` reads it there and trusts it until the last confirmed renewal expires
 (C1: an elector that died silently cannot prolong anything). `confirm` asks the store before anything long (C2). Between
-the two, the fence in every write makes a belief that is out of date harmless.
+the two, the fence rejects writes of an outdated term.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LeadershipCell(msgspec.Struct, frozen=True):
     phase: str
     term: int = 0
     until: Instant = NEVER
-    """End of the time for which leadership may be believed."""
+    """Deadline of this server's leadership."""
     work_until: Instant = NEVER
     """Instant at which the lease may have run out: leader work that has not stopped by then ends its process."""
     leader: str = ""

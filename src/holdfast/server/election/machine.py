@@ -4,9 +4,9 @@ One key under a lease names the leader; the server that creates it leads, and it
 follows until the key is gone, then tries to create it. A leader proves its term periodically, and stops by itself when
 it could not prove it in time.
 
-Promises: leadership is counted from before the request was sent, on the boot clock (C9, C10); it is believed only as
-long as the last *proven* renewal allows (C1, C11); a predecessor's key is cleared before its lease runs out only if
-that process certainly died on this machine (C12). The fence in the store makes the remaining races harmless.
+Promises: leadership is counted from before the request was sent, on the boot clock (C9, C10); it is trusted only until
+the last *proven* renewal expires (C1, C11); a predecessor's key is cleared before its lease runs out only if that
+process certainly exited on this machine (C12). The fence in the store makes the remaining races harmless.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ Step = tuple[Election, Sequence[Effect]]
 
 
 def leading_until(state: Election, timings: ServerSettings) -> Instant:
-    """Until when this server may believe that it leads."""
+    """Deadline of this server's leadership."""
     return state.proven + timings.renew_deadline if state.phase is ElectionPhase.LEADING else NEVER
 
 

@@ -1,4 +1,4 @@
-"""Tells whether the process behind a key is certainly dead, so that its key need not wait for its lease.
+"""Decides whether the process behind a key has exited, so that its key need not wait for its lease.
 
 A pid that is gone proves something only where that pid could be seen: in the same boot of the same kernel, and in the
 same PID namespace (C12: a container's live leader was taken for dead because its pid meant nothing outside).

@@ -117,7 +117,7 @@ class StatusSource(Generic[T, V]):
         return found
 
     def _note_returned(self, keys: Collection[bytes], found: Mapping[bytes, Owned[V]], lost: set[str]) -> None:
-        """Tells the gate which lost hosts are back, and which losses the inventory has by now."""
+        """Reports to the gate which lost hosts are back, and which losses the inventory has by now."""
         host, is_alive = self._rules.host, self._rules.is_alive
         back = {host(key) for key, owned in found.items() if is_alive(owned.value)}
         self._mass_loss.back(back)
@@ -130,7 +130,7 @@ class StatusSource(Generic[T, V]):
 
 
 def note_reports(rules: StatusRules[T, V], mass_loss: MassLoss[bytes, V], fresh: Iterable[bytes] = ()) -> None:
-    """Tells the gate which hosts have reported; `fresh` are the keys of live changes."""
+    """Reports to the gate which hosts have reported; `fresh` are the keys of live changes."""
     for host in rules.take_reported(fresh):
         mass_loss.reported(host)
 

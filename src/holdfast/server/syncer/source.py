@@ -1,6 +1,6 @@
 """Source of the syncer: the inventory, read page by page from one snapshot of the database.
 
-A pass begins with the first page and ends with the last; only then is the list complete, and the sync gate told so.
+A pass begins with the first page and ends with the last; only then is the list complete, and the sync gate is notified.
 Rows are read ahead by a page, so that memory stays bounded however little the store holds. Objects of another region
 are skipped, with a warning.
 """

@@ -1,4 +1,4 @@
-"""Staleness: whether a report is old when it is handled, and why: our backlog, the host's clock or the agent.
+"""Detects stale reports and attributes the delay to our backlog, the host's clock or the agent.
 
 A live report that is more than `stale_after` old causes a warning, at most once per `warn_every`, and the first time
 always (C6). Never during a snapshot: reports in a list may be old (C8). A report without a time is skipped, one with an
