@@ -24,7 +24,7 @@ from holdfast.server.compaction.policy import (
     CompactionVerdict,
     LastCompaction,
     Why,
-    judge,
+    compaction_verdict,
     period,
     read_last,
 )
@@ -270,7 +270,7 @@ def test_what_stands_at_last_and_makes_no_sense_is_a_first_check() -> None:
 def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
     revision: int, compacted: int, at: int, noted: int, written: bool
 ) -> None:
-    verdict = judge(revision, Checked(compacted, at), LastCompaction(NEVER, noted, written))
+    verdict = compaction_verdict(revision, Checked(compacted, at), LastCompaction(NEVER, noted, written))
     if verdict.upto:
         assert verdict == CompactionVerdict(Why.DUE, verdict.upto)
         assert compacted < verdict.upto <= revision - 1_000
@@ -278,13 +278,13 @@ def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
 
 
 def test_a_restored_store_that_has_outgrown_what_it_was_keeps_what_came_since() -> None:
-    assert judge(12_000, Checked(0, 8_990), LastCompaction(NEVER, 10_000, written=True)) == CompactionVerdict(
-        Why.DUE, 8_990
-    )
+    assert compaction_verdict(
+        12_000, Checked(0, 8_990), LastCompaction(NEVER, 10_000, written=True)
+    ) == CompactionVerdict(Why.DUE, 8_990)
 
 
 def test_a_store_that_went_back_is_restored_also_when_it_forgot_its_last_check() -> None:
-    assert judge(50, None, LastCompaction(NEVER, 100)) == CompactionVerdict(Why.RESTORED)
+    assert compaction_verdict(50, None, LastCompaction(NEVER, 100)) == CompactionVerdict(Why.RESTORED)
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.REQUEST_LOST])
@@ -338,7 +338,9 @@ def test_a_store_that_is_nearly_full_is_warned_about_once() -> None:
 
 
 def test_a_store_that_has_lost_its_last_check_with_all_the_rest_keeps_what_came_since() -> None:
-    assert judge(5_000_000, None, LastCompaction(NEVER, 4_900_000, written=True)) == CompactionVerdict(Why.FEW)
+    assert compaction_verdict(5_000_000, None, LastCompaction(NEVER, 4_900_000, written=True)) == CompactionVerdict(
+        Why.FEW
+    )
 
 
 def test_a_deposed_leader_compacts_nothing_either_while_the_store_is_full() -> None:

@@ -21,7 +21,7 @@ from holdfast.server.election.leadership import (
     Leading,
     NotLeading,
     TermEnded,
-    judge,
+    leadership_verdict,
     while_leading,
 )
 from holdfast.store.api import Deposed
@@ -39,34 +39,34 @@ def reason(said: Leading | NotLeading) -> LeaderReason:
 
 
 def test_a_fresh_leadership_on_the_board_is_believed() -> None:
-    assert judge(LEADS, [None, TermEnded()], NOW) == Leading(7, NOW + seconds(10), NOW + seconds(15))
+    assert leadership_verdict(LEADS, [None, TermEnded()], NOW) == Leading(7, NOW + seconds(10), NOW + seconds(15))
 
 
 def test_nothing_on_the_board_is_not_leading() -> None:
-    assert reason(judge(None, [], NOW)) is LeaderReason.NOT_LEADER
+    assert reason(leadership_verdict(None, [], NOW)) is LeaderReason.NOT_LEADER
 
 
 def test_a_follower_names_who_leads() -> None:
-    said = judge(LeadershipCell("following", leader="b", since=NOW), [], NOW)
+    said = leadership_verdict(LeadershipCell("following", leader="b", since=NOW), [], NOW)
     assert said == NotLeading(LeaderReason.NOT_LEADER, NOW, "b")
 
 
 def test_C1_belief_ends_with_the_deadline_to_the_nanosecond() -> None:
-    assert isinstance(judge(LEADS, [], Instant(LEADS.until.ns - 1)), Leading)
-    assert judge(LEADS, [], LEADS.until) == NotLeading(LeaderReason.STALE, LEADS.until, "term 7")
+    assert isinstance(leadership_verdict(LEADS, [], Instant(LEADS.until.ns - 1)), Leading)
+    assert leadership_verdict(LEADS, [], LEADS.until) == NotLeading(LeaderReason.STALE, LEADS.until, "term 7")
 
 
 def test_a_term_that_any_worker_found_to_be_over_is_deposed_for_all() -> None:
-    assert reason(judge(LEADS, [None, TermEnded(7)], NOW)) is LeaderReason.DEPOSED
+    assert reason(leadership_verdict(LEADS, [None, TermEnded(7)], NOW)) is LeaderReason.DEPOSED
 
 
 @pytest.mark.parametrize("term", [3, 5_000])
 def test_another_term_that_ended_deposes_no_leader_even_one_from_before_a_restore(term: int) -> None:
-    assert isinstance(judge(LEADS, [TermEnded(term)], NOW), Leading)
+    assert isinstance(leadership_verdict(LEADS, [TermEnded(term)], NOW), Leading)
 
 
 def test_a_paused_server_has_its_own_reason() -> None:
-    assert reason(judge(LeadershipCell("resting", why="paused"), [], NOW)) is LeaderReason.PAUSED
+    assert reason(leadership_verdict(LeadershipCell("resting", why="paused"), [], NOW)) is LeaderReason.PAUSED
 
 
 @pytest.mark.parametrize(
@@ -333,4 +333,4 @@ def test_cancelling_the_worker_cancels_its_work() -> None:
 
 
 def test_never_is_no_deadline_to_believe_in() -> None:
-    assert reason(judge(LeadershipCell("leading", term=7, until=NEVER), [], NOW)) is LeaderReason.STALE
+    assert reason(leadership_verdict(LeadershipCell("leading", term=7, until=NEVER), [], NOW)) is LeaderReason.STALE

@@ -24,7 +24,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import report
-from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, Leading, judge
+from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, Leading, leadership_verdict
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
@@ -57,7 +57,9 @@ class Lab:
 
     def leading(self, server: str) -> Leading | None:
         try:
-            verdict = judge(self.board(server).cell(LEADERSHIP_CELL, LeadershipCell).read(), (), CLOCK.now())
+            verdict = leadership_verdict(
+                self.board(server).cell(LEADERSHIP_CELL, LeadershipCell).read(), (), CLOCK.now()
+            )
         except BoardError:
             return None
         return verdict if isinstance(verdict, Leading) else None

@@ -141,7 +141,7 @@ class Compactor:
             log.debug("lease not revoked; it expires", lease=f"{lease:x}", error=str(error))
 
     async def _check(self, fenced: FencedStore, noted: LastCompaction | None) -> None:
-        verdict, last = await self._judged(noted)
+        verdict, last = await self._verdict(noted)
         if verdict.why is Why.RESTORED:
             last = None
         compacted = await self._compact(verdict) if verdict.upto else (last.compacted if last else 0)
@@ -154,18 +154,18 @@ class Compactor:
         if not self._notes.due(every, now):
             return
         await fenced.txn([], [Get(LAST)])
-        verdict, _ = await self._judged(self._notes)
+        verdict, _ = await self._verdict(self._notes)
         if verdict.upto:
             await self._compact(verdict)
         self._note(verdict, written=False)
 
-    async def _judged(self, noted: LastCompaction | None) -> tuple[CompactionVerdict, Checked | None]:
+    async def _verdict(self, noted: LastCompaction | None) -> tuple[CompactionVerdict, Checked | None]:
         found = await self._store.txn([], [Get(LAST)])
         (entries,) = found.results
         assert not isinstance(entries, int)
         last = policy.read_last(entries[0].value, entries[0].mod_revision) if entries else None
         self._revision = found.revision
-        return policy.judge(found.revision, last, noted), last
+        return policy.compaction_verdict(found.revision, last, noted), last
 
     def _note(self, verdict: CompactionVerdict, *, written: bool) -> None:
         self._notes = LastCompaction(self._clock.now(), self._revision, written)

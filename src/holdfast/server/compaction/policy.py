@@ -62,7 +62,7 @@ class LastCompaction:
         return not self.at or now - self.at >= every
 
 
-def judge(revision: int, last: Checked | None, noted: LastCompaction | None = None) -> CompactionVerdict:
+def compaction_verdict(revision: int, last: Checked | None, noted: LastCompaction | None = None) -> CompactionVerdict:
     """Decides for a store at that revision; `noted` is the memory of the check a period ago."""
     stood, written = (noted.revision, noted.written) if noted is not None else (0, False)
     if last is None and not stood:

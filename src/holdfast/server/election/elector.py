@@ -296,15 +296,15 @@ class Elector:
         take: Sequence[Operation] = [Put(self._key, self._value(), lease), Get(self._history_key)]
         result = await self._store.txn([absent], take, [Get(self._key)])
         if result.succeeded:
-            self._learn_why_vacant(result.results[-1])
+            self._read_vacancy_reason(result.results[-1])
             return machine.Won(self._now(), result.revision)
         await self._store.revoke(lease)
         (entries,) = result.results
         assert not isinstance(entries, int)
         return machine.Beaten(self._now(), _seen(entries[0] if entries else None))
 
-    def _learn_why_vacant(self, stored: int | Sequence[Entry]) -> None:
-        """Takes the reason from the history: the server that ended the last term recorded why."""
+    def _read_vacancy_reason(self, stored: int | Sequence[Entry]) -> None:
+        """Reads the reason from the history: the server that ended the last term recorded why."""
         assert not isinstance(stored, int)
         history = self._decoded(stored[0] if stored else None)
         if history.periods:

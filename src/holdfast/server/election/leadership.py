@@ -92,8 +92,10 @@ class NotLeading:
     detail: str = ""
 
 
-def judge(shown: LeadershipCell | None, ended: Sequence[TermEnded | None], now: Instant) -> Leading | NotLeading:
-    """Judges what the board shows: the elector's cell, and the terms that workers found to be over."""
+def leadership_verdict(
+    shown: LeadershipCell | None, ended: Sequence[TermEnded | None], now: Instant
+) -> Leading | NotLeading:
+    """Decides from the board: from the elector's cell, and the terms that workers found to be over."""
     if shown is None:
         return NotLeading(LeaderReason.NOT_LEADER, NEVER, "the elector has shown nothing yet")
     if shown.why == LeaderReason.PAUSED.label:
@@ -136,7 +138,7 @@ class Leadership:
         return cls(shown, ended[term_ended_cell(worker.name)], list(ended.values()), worker.clock)
 
     def check(self) -> Leading | NotLeading:
-        return judge(self._shown.read(), [cell.read() for cell in self._ended], self._clock.now())
+        return leadership_verdict(self._shown.read(), [cell.read() for cell in self._ended], self._clock.now())
 
     async def confirm(self, store: Store, leader_key: bytes) -> Leading | NotLeading:
         """Asks the store, before anything long. If the store disagrees, the board shows it to all workers (C2)."""

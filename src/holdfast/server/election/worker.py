@@ -93,7 +93,7 @@ class ElectorJob:
             worker.config.compaction,
             worker.clock,
             worker.metrics.registry,
-            self._own_term,
+            self._own_fenced_store,
         )
         self.registrar = Registrar(
             self._store,
@@ -185,7 +185,7 @@ class ElectorJob:
             elif withheld and not foreign:
                 self.elector.rejoin(LossReason.FOREIGN)
 
-    def _own_term(self) -> FencedStore | None:
+    def _own_fenced_store(self) -> FencedStore | None:
         """The store, fenced by the term that this server leads in; None while it does not lead."""
         state = self.elector.state
         leads = state.phase is ElectionPhase.LEADING and state.term

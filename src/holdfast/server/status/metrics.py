@@ -24,7 +24,9 @@ class StatusMetrics:
         self._delay = gauge("holdfast_agent_delay_seconds", "Largest delay of an agent's reports.")
         self._objects = gauge("holdfast_objects", "Objects by kind and state.", ["kind", "state"])
         self._orphans = gauge("holdfast_endpoints_without_agent", "Endpoints on hosts without a live agent.")
-        self._strays = counter("holdfast_stray_statuses", "Reports about endpoints from hosts that they are not on.")
+        self._misplaced_reports = counter(
+            "holdfast_stray_statuses", "Reports about endpoints from hosts that they are not on."
+        )
         self._bad = gauge("holdfast_bad_keys", "Unreadable values, which are skipped.")
         self._held = gauge("holdfast_agents_held", "Agents whose loss the mass-loss gate holds.")
         for cause in Cause:
@@ -45,11 +47,11 @@ class StatusMetrics:
         for state, count in states.items():
             self._objects.labels(kind=kind, state=state).set(count)
 
-    def findings(self, *, bad: int, held: int, orphans: int = 0, strays: int = 0) -> None:
+    def findings(self, *, bad: int, held: int, orphans: int = 0, misplaced_reports: int = 0) -> None:
         self._bad.set(bad)
         self._held.set(held)
         self._orphans.set(orphans)
-        self._raise_to(self._strays, "strays", strays)
+        self._raise_to(self._misplaced_reports, "misplaced", misplaced_reports)
 
     def clear(self) -> None:
         """Clears the gauges: a server that does not lead knows nothing of the fleet."""

@@ -57,7 +57,7 @@ class EndpointRules:
         self.bad: Mapping[bytes, Bad] = {}
         self._decoded: dict[bytes, EndpointStatus] = {}
         self._reported: set[str] = set()
-        self.strays = 0
+        self.misplaced_reports = 0
         """Reports about endpoints that are not on the host that sent them."""
 
     def decode(self, key: bytes, value: bytes) -> EndpointReport | Bad:
@@ -86,7 +86,7 @@ class EndpointRules:
         if len(own) < len(deltas):
             for delta in deltas:
                 if bound(delta.key) is None:
-                    self.strays += isinstance(delta.new, EndpointStatus)
+                    self.misplaced_reports += isinstance(delta.new, EndpointStatus)
                     keys += self.bindings.endpoints_of(delta.key)
         return keys
 
@@ -159,7 +159,7 @@ class EndpointRules:
         return states
 
     def counts(self) -> Mapping[str, int]:
-        return {"orphans": sum(self.orphans().values()), "strays": self.strays}
+        return {"orphans": sum(self.orphans().values()), "misplaced_reports": self.misplaced_reports}
 
 
 def _joined(parts: Sequence[str]) -> str:

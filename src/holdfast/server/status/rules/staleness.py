@@ -103,7 +103,7 @@ class Staleness:
         if isinstance(reported, Unclear):
             return self._unparseable_time(now)
         age = wall - reported
-        self._learn(host, age, behind)
+        self._record_offset(host, age, behind)
         if age <= self.stale_after:
             self.delays.pop(host, None)
             return None
@@ -132,8 +132,8 @@ class Staleness:
         offset = self.offsets.get(host)
         return -offset.by if offset is not None and offset.agreed and abs(offset.by) > OFF else NOTHING
 
-    def _learn(self, host: str, age: Duration, behind: Backlog) -> None:
-        """Learns the offset of a host's clock, from reports that did not wait in our backlog."""
+    def _record_offset(self, host: str, age: Duration, behind: Backlog) -> None:
+        """Records the offset of a host's clock, from reports that did not wait in our backlog."""
         if behind.oldest > STEADY:
             return
         known = self.offsets.get(host)
