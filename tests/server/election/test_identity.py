@@ -29,7 +29,7 @@ def test_a_disk_that_takes_no_writes_is_logged_once_and_stops_nothing(tmp_path: 
         with capture_logs() as lines:
             verdicts = [(await guard.check(NEVER)).verdict for _ in range(3)]
         assert verdicts == [StoreVerdict.OURS] * 3
-        assert len([line for line in lines if "not saved" in line["event"]]) == 1
+        assert len([line for line in lines if "cannot save" in line["event"]]) == 1
         (tmp_path / "server.store.json.new").rmdir()
         await guard.check(NEVER)
         assert not guard.unsaved

@@ -92,7 +92,7 @@ class Compactor:
         except Deposed as deposed:
             log.debug("not compacted: deposed", reason=str(deposed))
         except (StoreAway, StoreError) as error:
-            log.debug("not compacted: store error", error=str(error))
+            log.debug("cannot compact; retrying", error=str(error))
 
     async def _check_size(self) -> None:
         members = await self._store.status()
@@ -138,7 +138,7 @@ class Compactor:
         try:
             await self._store.revoke(lease)
         except (StoreAway, StoreError) as error:
-            log.debug("lease not revoked; it expires", lease=f"{lease:x}", error=str(error))
+            log.info("lease not revoked; it expires", lease=f"{lease:x}", error=str(error))
 
     async def _check(self, fenced: FencedStore, noted: LastCompaction | None) -> None:
         verdict, last = await self._verdict(noted)

@@ -64,7 +64,7 @@ class IdentityCheck:
             self.unsaved = False
         except OSError as error:
             if not self.unsaved:
-                log.error("store identity not saved; work goes on", error=str(error))
+                log.error("cannot save the store identity; retrying", error=str(error))
             self.unsaved = True
 
     @property

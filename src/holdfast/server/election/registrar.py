@@ -60,7 +60,7 @@ class Registrar:
                 await self.register()
                 await self._read_others()
             except (StoreAway, StoreError) as error:
-                log.debug("registration failed; retrying", server=self._name, error=str(error))
+                log.debug("cannot register; retrying", server=self._name, error=str(error))
             await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
 
     async def withdraw(self) -> None:

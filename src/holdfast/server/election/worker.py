@@ -142,7 +142,7 @@ class ElectorJob:
         try:
             await self.registrar.register()
         except (StoreAway, StoreError) as error:
-            log.debug("registration failed; retrying", server=self._me.name, error=str(error))
+            log.debug("cannot register; retrying", server=self._me.name, error=str(error))
 
     async def _store_is_ours(self) -> bool:
         """Reads the store's identity. While it is unreachable or foreign, this server waits and shows the reason."""
@@ -172,7 +172,7 @@ class ElectorJob:
                 if judgement.verdict is StoreVerdict.UNNAMED and self._creates_identity():
                     await self.identity.create(FencedStore(self._store, self._leader_key, self.elector.state.term))
             except (StoreAway, StoreError) as error:
-                log.debug("store identity cannot be read", error=str(error))
+                log.debug("cannot read the store identity; retrying", error=str(error))
                 continue
             except MemoryUnreadable as error:
                 self._log_unreadable(error)
@@ -228,7 +228,7 @@ class ElectorJob:
             log.error("server name is taken; not taking part in elections", reason=sentence)
             self.elector.leave(LossReason.DUPLICATE)
         elif self._name_conflict and not sentence:
-            log.info("server name is ours again", server=self._me.name)
+            log.info("server name reacquired", server=self._me.name)
             self.elector.rejoin(LossReason.DUPLICATE)
         self._name_conflict = sentence
 

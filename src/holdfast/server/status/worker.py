@@ -123,7 +123,7 @@ class StatusWorker(LeaderWork):
             try:
                 await self._apply_intents(term)
             except Away as away:
-                log.debug("intents cannot be read now", error=str(away))
+                log.debug("cannot read intents; retrying", error=str(away))
 
     async def _apply_intents(self, term: StatusTerm[Any, Any]) -> None:
         await self.intents.read()

@@ -210,7 +210,7 @@ class SyncerTerm:
             except Deposed:
                 raise
             except (Away, StoreError) as error:  # out of space, too: the identity is written when there is some
-                log.debug("inventory and store cannot be compared now", error=str(error))
+                log.debug("cannot compare inventory and store; retrying", error=str(error))
             await asyncio.sleep(APPLIED_WITHIN.total_seconds())
 
     async def apply_intents(self) -> None:

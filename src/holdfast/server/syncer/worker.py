@@ -49,7 +49,7 @@ class SyncerWorker(LeaderWork):
                 return None
         except (Away, StoreError) as error:
             self.worker.vitals.attempted(success=False, state="waiting: store")
-            log.debug("term cannot be confirmed", term=leading.term, error=str(error))
+            log.debug("cannot confirm the term; retrying", term=leading.term, error=str(error))
             return None
         term = await self._syncer.begin(leading)
         handlers = self.worker.handlers
