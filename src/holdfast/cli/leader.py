@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import runtime_flag, tell, workers_named
+from holdfast.cli.common.control_socket import runtime_flag, send_command, workers_named
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import output_flag, short
 from holdfast.model.base.bad import Bad
@@ -83,7 +83,7 @@ def render(found: LeaderView, last: int, now: datetime) -> str:
 def step_down(reason: str, runtime: Path) -> None:
     """Hand leadership over to another server. Run it on the leader's machine."""
     electors = workers_named(runtime, "elector")
-    leading = [one for one in electors if tell(runtime, one, "about")["phase"] == "leading"]
+    leading = [one for one in electors if send_command(runtime, one, "about")["phase"] == "leading"]
     if not leading:
         raise click.ClickException("no server on this machine leads: run this where holdfast leader says")
-    click.echo(tell(runtime, leading[0], "step-down", reason=reason), err=True)
+    click.echo(send_command(runtime, leading[0], "step-down", reason=reason), err=True)

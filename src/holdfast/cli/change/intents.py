@@ -15,7 +15,7 @@ from holdfast.cli.common.control_socket import (
     no_daemon,
     roles,
     runtime_flag,
-    tell,
+    send_command,
     workers,
 )
 from holdfast.cli.common.format import output_flag, release_lines, short
@@ -42,7 +42,9 @@ def pause(worker: str, name: str | None, within: str | None, reason: str, runtim
     the leader changes.
     """
     target, command, args = _target(runtime, worker, name, "pause")
-    click.echo(tell(runtime, target, command, reason=reason, **args, **({"for": within} if within else {})), err=True)
+    click.echo(
+        send_command(runtime, target, command, reason=reason, **args, **({"for": within} if within else {})), err=True
+    )
 
 
 @click.command()
@@ -52,7 +54,7 @@ def pause(worker: str, name: str | None, within: str | None, reason: str, runtim
 def resume(worker: str, name: str | None, runtime: Path) -> None:
     """End a pause of WORKER, of `agent HOST`, or of `frontend NAME`."""
     target, command, args = _target(runtime, worker, name, "resume")
-    click.echo(tell(runtime, target, command, **args), err=True)
+    click.echo(send_command(runtime, target, command, **args), err=True)
 
 
 def _target(runtime: Path, worker: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
@@ -78,7 +80,7 @@ def _of_leader(runtime: Path, worker: str) -> str:
 @runtime_flag
 def sync(worker: str, runtime: Path) -> None:
     """Make WORKER compare everything now."""
-    click.echo(tell(runtime, _of_leader(runtime, worker), "sync"), err=True)
+    click.echo(send_command(runtime, _of_leader(runtime, worker), "sync"), err=True)
 
 
 @click.command()
@@ -87,7 +89,7 @@ def sync(worker: str, runtime: Path) -> None:
 @runtime_flag
 def plan(worker: str, output: str, runtime: Path) -> None:
     """Show what WORKER has to change, and what holds each change."""
-    held = tell(runtime, _of_leader(runtime, worker), "held")
+    held = send_command(runtime, _of_leader(runtime, worker), "held")
     if output == "json":
         click.echo(json.dumps(held, indent=2))
     elif not held["objects"]:
@@ -111,13 +113,13 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
     if once == bool(within):
         raise click.UsageError("give either --once or --for DURATION.")
     worker = _of_leader(runtime, worker)
-    held = tell(runtime, worker, "held")
+    held = send_command(runtime, worker, "held")
     count = held["gates"].get(kind, 0)
     _show([one for one in held["objects"] if one["gate"] == kind], count)
     if not yes and (count or not once):
         click.confirm(f"release {count:,} changes?" if once else f"release all changes for {within}?", abort=True)
     scope = {"for": within} if within else {"shown": count, "seal": held["seal"]}
-    click.echo(tell(runtime, worker, "allow", reason=reason, **scope), err=True)
+    click.echo(send_command(runtime, worker, "allow", reason=reason, **scope), err=True)
 
 
 @click.group()
@@ -136,7 +138,7 @@ def forget(name: str, worker: str | None, reason: str, runtime: Path) -> None:
     targets = [worker] if worker else workers(runtime)
     for one in targets:
         try:
-            click.echo(tell(runtime, one, "forget", source=name, reason=reason), err=True)
+            click.echo(send_command(runtime, one, "forget", source=name, reason=reason), err=True)
         except click.ClickException as error:
             declined.append(f"{one}: {error.message}")
     if len(declined) == len(targets):

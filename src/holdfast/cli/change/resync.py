@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import leading, runtime_flag, tell
+from holdfast.cli.common.control_socket import leading, runtime_flag, send_command
 from holdfast.cli.common.format import output_flag
 
 _POLL_S = 0.2
@@ -21,10 +21,10 @@ _SHOWN = 60
 
 def compare(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
     """Start a comparison and wait for its result; shows the progress on a terminal."""
-    result: dict[str, Any] = tell(runtime, worker, "resync", **args)
+    result: dict[str, Any] = send_command(runtime, worker, "resync", **args)
     while not result["done"]:
         time.sleep(_POLL_S)
-        result = tell(runtime, worker, "resync", progress=True)
+        result = send_command(runtime, worker, "resync", progress=True)
         if sys.stderr.isatty():
             click.echo(f"\r{result['looked']:,} compared", nl=result["done"], err=True)
     if result["error"]:

@@ -99,7 +99,7 @@ def resolve(name: str, known: Collection[str]) -> str:
     raise click.ClickException(f"no worker {meant!r} here: name one of {', '.join(known)}")
 
 
-def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
+def send_command(runtime: Path, worker: str, command: str, **args: object) -> Any:
     """Send a command to one worker, and return its answer; in a lab a worker is called DAEMON/WORKER."""
     known = workers(runtime)
     worker = resolve(worker, known)
@@ -117,7 +117,7 @@ def leading(runtime: Path, worker: str) -> str:
 
 def _leads(runtime: Path, worker: str) -> bool:
     try:
-        tell(runtime, worker, "held")  # a follower declines this
+        send_command(runtime, worker, "held")  # a follower declines this
     except click.ClickException:
         return False
     return True

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.common.config_flags import configuration_flags
-from holdfast.cli.common.control_socket import label, roles, runtime_flag, tell
+from holdfast.cli.common.control_socket import label, roles, runtime_flag, send_command
 from holdfast.cli.common.format import count, output_flag, release_lines, short
 from holdfast.config import FlagValue
 
@@ -62,7 +62,7 @@ def agent(context: click.Context, dry_run: bool, config_file: str | None, settin
 @runtime_flag
 def peers(host: str | None, output: str, runtime: Path) -> None:
     """Show the other hosts, how this host reaches them, and what is programmed for them."""
-    found = tell(runtime, worker_of(runtime, host), "peers")
+    found = send_command(runtime, worker_of(runtime, host), "peers")
     if output == "json":
         click.echo(json.dumps(found, indent=2))
         return
@@ -76,7 +76,7 @@ def peers(host: str | None, output: str, runtime: Path) -> None:
 @runtime_flag
 def pending(host: str | None, output: str, runtime: Path) -> None:
     """Show pending deletes: what holds each one, and which handler has not acknowledged it."""
-    found = tell(runtime, worker_of(runtime, host), "pending")
+    found = send_command(runtime, worker_of(runtime, host), "pending")
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     elif not found:

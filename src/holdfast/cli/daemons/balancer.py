@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from holdfast.cli.common.config_flags import configuration_flags, effective
-from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag, tell
+from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag, send_command
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
 from holdfast.runtime.control import Request
@@ -49,7 +49,7 @@ def balancer(
 @runtime_flag
 def status(output: str, runtime: Path) -> None:
     """Show frontends, their pools, and the state of the backends."""
-    shown = tell(runtime, WORKER, "balancer")
+    shown = send_command(runtime, WORKER, "balancer")
     click.echo(json.dumps(shown, indent=2) if output == "json" else render(shown), nl=output == "json")
 
 
@@ -58,7 +58,7 @@ def status(output: str, runtime: Path) -> None:
 @runtime_flag
 def plan(output: str, runtime: Path) -> None:
     """Show what differs from the desired state, what holds it, and how many flows it would move."""
-    found = tell(runtime, WORKER, "moves")
+    found = send_command(runtime, WORKER, "moves")
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     elif not found["objects"]:
@@ -73,7 +73,7 @@ def plan(output: str, runtime: Path) -> None:
 @runtime_flag
 def traffic(output: str, runtime: Path) -> None:
     """Show the traffic of each backend: current flows, packets and bytes since it was programmed."""
-    rows = tell(runtime, WORKER, "traffic")
+    rows = send_command(runtime, WORKER, "traffic")
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
     elif not rows:
@@ -89,7 +89,7 @@ def traffic(output: str, runtime: Path) -> None:
 @runtime_flag
 def sync(runtime: Path) -> None:
     """Compare everything with the dataplane now."""
-    click.echo(tell(runtime, WORKER, "sync"), err=True)
+    click.echo(send_command(runtime, WORKER, "sync"), err=True)
 
 
 @balancer.command()

@@ -28,7 +28,7 @@ def run_role(
     cells: Sequence[str] = (),
     ready: Callable[[RolePaths], None] = lambda _paths: None,
 ) -> None:
-    """Run until told to stop, then end the command with the supervisor's exit code."""
+    """Run until stopped, then end the command with the supervisor's exit code."""
     config = effective(config_file, flags).config
 
     def reload() -> Config | str:

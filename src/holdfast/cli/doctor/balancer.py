@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.balancer.dataplane.open import refusal
-from holdfast.cli.common.control_socket import tell
+from holdfast.cli.common.control_socket import send_command
 from holdfast.cli.daemons.balancer import WORKER
 from holdfast.cli.doctor import Finding, Severity
 from holdfast.config.sections.balancer import BalancerSettings
@@ -33,7 +33,7 @@ def examine(config: BalancerSettings, runtime: Path) -> Iterator[Finding]:
         yield Finding(Severity.GOOD, "dataplane", f"nftables is available; our table is inet {config.dataplane.table}")
     families = {_family(frontend.address) for frontend in config.frontends.values()}
     try:
-        status, traffic = (tell(runtime, WORKER, command) for command in ("balancer", "traffic"))
+        status, traffic = (send_command(runtime, WORKER, command) for command in ("balancer", "traffic"))
     except click.ClickException as error:  # no balancer runs: check what the configuration alone tells
         yield from _forwarding(families, {4, 6} if config.source == "etcd" else set())
         yield Finding(Severity.NOTE, "replies", f"not checked: {error.message}")

@@ -8,20 +8,20 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import tell
+from holdfast.cli.common.control_socket import send_command
 from holdfast.cli.common.format import release_rows, row, short
 from holdfast.cli.daemons.balancer import WORKER, announced, paused, pool_role
 
 
 def query(runtime: Path, kind: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = tell(runtime, WORKER, "explain", kind=kind, name=name)
+    found: dict[str, Any] = send_command(runtime, WORKER, "explain", kind=kind, name=name)
     return found
 
 
 def query_flow(runtime: Path, source: str, to: str | None) -> dict[str, Any]:
     if to is None:
         raise click.UsageError("the VIP is missing: holdfast explain flow SRC:PORT VIP (ADDRESS:PORT, or a frontend)")
-    found: dict[str, Any] = tell(runtime, WORKER, "flow", source=source, to=to)
+    found: dict[str, Any] = send_command(runtime, WORKER, "flow", source=source, to=to)
     return found
 
 

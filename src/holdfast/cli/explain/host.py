@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from holdfast.agent.report.summary import SourceSummary
-from holdfast.cli.common.control_socket import answer, label, tell, workers, workers_named
+from holdfast.cli.common.control_socket import answer, label, send_command, workers, workers_named
 from holdfast.cli.common.format import release_rows, row, short
 from holdfast.cli.daemons.agent import ROLE, WORKER
 from holdfast.runtime.control import Request
@@ -32,8 +32,8 @@ def query(runtime: Path, name: str, seen_from: str | None) -> dict[str, Any]:
     worker = agents.get(seen_from or name) or next(iter(agents.values()), None)
     if not electors and worker is None:
         raise click.ClickException("neither a server nor an agent is running here: run this where one is")
-    fleet = tell(runtime, electors[0], "host", name=name) if electors else None
-    agent = tell(runtime, worker, "explain", kind="host", name=name) if worker else None
+    fleet = send_command(runtime, electors[0], "host", name=name) if electors else None
+    agent = send_command(runtime, worker, "explain", kind="host", name=name) if worker else None
     keys = {one["key"].partition(" dev ")[0] for one in agent["objects"]} if agent else set()
     decisions = decisions_about(runtime, known[worker], keys) if worker else []
     return {"name": name, "fleet": fleet, "agent": agent, "decisions": decisions}
@@ -134,7 +134,7 @@ def query_endpoint(runtime: Path, endpoint: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for one in workers_named(runtime, WORKER):
         with contextlib.suppress(click.ClickException):  # an agent that cannot start, or of an older release
-            found.append(tell(runtime, one, "explain", kind="endpoint", name=endpoint))
+            found.append(send_command(runtime, one, "explain", kind="endpoint", name=endpoint))
     return [one for one in found if one["endpoints"]]
 
 

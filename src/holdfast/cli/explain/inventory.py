@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import tell, workers_named
+from holdfast.cli.common.control_socket import send_command, workers_named
 from holdfast.cli.common.format import release_rows, row, short
 
 
@@ -21,7 +21,7 @@ def query(runtime: Path, kind: str, name: str) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     for syncer in known:
         try:
-            answers.append(tell(runtime, syncer, "explain", kind=kind, name=name))
+            answers.append(send_command(runtime, syncer, "explain", kind=kind, name=name))
         except click.ClickException as refused:
             refusals.append(refused)
     if not answers:

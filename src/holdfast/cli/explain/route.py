@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import tell, workers
+from holdfast.cli.common.control_socket import send_command, workers
 from holdfast.cli.common.format import row
 from holdfast.cli.daemons.agent import worker_of
 from holdfast.cli.explain.host import decision_rows, decisions_about, object_rows
@@ -20,7 +20,7 @@ def query(runtime: Path, address: str, seen_from: str | None) -> dict[str, Any]:
     role = workers(runtime).get(worker)
     if role is None:
         raise click.ClickException("no agent is running here: run this on a host with an agent")
-    found: dict[str, Any] = tell(runtime, worker, "explain", kind="route", name=address)
+    found: dict[str, Any] = send_command(runtime, worker, "explain", kind="route", name=address)
     trace = found["trace"]
     keys = {one["key"].partition(" dev ")[0] for one in trace["steps"]} if trace else set()
     return {**found, "name": address, "decisions": decisions_about(runtime, role, keys)}

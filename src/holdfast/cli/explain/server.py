@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import answer, tell, workers
+from holdfast.cli.common.control_socket import answer, send_command, workers
 from holdfast.cli.common.format import row, short
 from holdfast.runtime.control import Request
 
@@ -16,7 +16,7 @@ from holdfast.runtime.control import Request
 def query(runtime: Path, name: str) -> dict[str, Any]:
     """Ask that server's elector, and add its last decisions about leadership."""
     electors = {one: role for one, role in workers(runtime).items() if one.rpartition("/")[2] == "elector"}
-    views = {role: tell(runtime, one, "about") for one, role in electors.items()}
+    views = {role: send_command(runtime, one, "about") for one, role in electors.items()}
     roles = {view["name"]: role for role, view in views.items()}
     if name not in roles:
         running = ", ".join(sorted(roles)) or "none"

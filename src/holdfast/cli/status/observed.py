@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import runtime_flag, tell, workers_named
+from holdfast.cli.common.control_socket import runtime_flag, send_command, workers_named
 from holdfast.cli.common.format import clock, output_flag, row
 
 AGENTS, ENDPOINTS = "agent-status", "endpoint-status"
@@ -107,8 +107,8 @@ def ask_leader(runtime: Path, worker: str, command: str, **args: object) -> Any:
     names = workers_named(runtime, worker)
     if not names:
         raise click.ClickException(f"no {worker} is running on this machine: run this where holdfast leader says")
-    leading = [name for name in names if tell(runtime, name, "about").get("leading")]
-    return tell(runtime, (leading or names)[0], command, **args)
+    leading = [name for name in names if send_command(runtime, name, "about").get("leading")]
+    return send_command(runtime, (leading or names)[0], command, **args)
 
 
 def query_if_known(runtime: Path, kind: str, name: str) -> list[dict[str, Any]]:

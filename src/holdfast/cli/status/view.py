@@ -61,20 +61,20 @@ async def read_status(runtime: Path) -> StatusView:
         reports.append(msgspec.structs.replace(one, role=name))
         for worker in one.workers:
             if worker.state.startswith("held"):
-                outstanding = await _tell(socket, worker.name, "held")
+                outstanding = await _query_worker(socket, worker.name, "held")
                 held[f"{name}/{worker.name}"] = outstanding["objects"] if outstanding else []
-            if worker.name == "elector" and (about := await _tell(socket, worker.name, "about")):
+            if worker.name == "elector" and (about := await _query_worker(socket, worker.name, "about")):
                 servers.append(msgspec.convert(about, ElectorView))
-            if worker.name == "peers" and (about := await _tell(socket, worker.name, "about")):
+            if worker.name == "peers" and (about := await _query_worker(socket, worker.name, "about")):
                 agents.append(msgspec.convert(about, AgentDetails))
             if worker.name in (observed.AGENTS, observed.ENDPOINTS) and worker.pid is not None:
-                about = await _tell(socket, worker.name, "about")
+                about = await _query_worker(socket, worker.name, "about")
                 if about and about["leading"]:
                     seen[worker.name] = about
     return StatusView(reports, held, silent, gone, servers, agents, seen)
 
 
-async def _tell(socket: Path, worker: str, command: str) -> Any:
+async def _query_worker(socket: Path, worker: str, command: str) -> Any:
     """Return the answer of one worker; None if it does not answer."""
     answer = await ask(socket, Request("tell", {"do": command}, worker))
     return None if answer.error else answer.result
@@ -85,7 +85,7 @@ def _is_running(pid: int | None) -> bool:
 
 
 def _without_state(one: DaemonReport) -> DaemonReport:
-    """Drop what the workers of a dead supervisor last showed: it says nothing about now."""
+    """Drop the vitals of a supervisor that has exited; they are stale."""
     workers = [msgspec.structs.replace(worker, state="gone", pulse_s=None, pid=None) for worker in one.workers]
     return msgspec.structs.replace(one, workers=workers)
 

@@ -56,7 +56,7 @@ def bind_to_parent(arguments: Sequence[str]) -> Sequence[str] | None:
 def run_daemon(
     role: str, settings: Sequence[str], workers: Sequence[Spec], *, cells: Sequence[str] = (), file: str | None = None
 ) -> int:
-    """Run a supervisor until it is told to stop, and return the exit code."""
+    """Run a supervisor until it is stopped, and return the exit code."""
     flags = [FlagValue(field, field, value) for field, _, value in (one.partition("=") for one in settings)]
 
     def read() -> Config | str:

@@ -22,7 +22,7 @@ def command(settings: Sequence[str]) -> Sequence[str]:
 
 
 def run_server(arguments: Sequence[str], workers: Sequence[Spec] = (*WORKERS, WRITER)) -> int:
-    """Run a server with these workers until it is told to stop, and return the exit code."""
+    """Run a server with these workers until it is stopped, and return the exit code."""
     settings = daemon.bind_to_parent(arguments)
     return 1 if settings is None else daemon.run_daemon(ROLE, settings, workers, cells=cells(workers))
 

@@ -35,7 +35,7 @@ class SupervisorCommands:
             "metrics": self._metrics,
             "history": self._history,
             "reload": self._reload,
-            "tell": self._tell,
+            "tell": self._forward_command,
         }
 
     async def _status(self, _request: Request, _who: Who) -> Any:
@@ -66,7 +66,7 @@ class SupervisorCommands:
             raise Declined(f"the new configuration was rejected, and the running one stays in force:\n{wrong}")
         return "the new configuration is in force"
 
-    async def _tell(self, request: Request, who: Who) -> Any:
+    async def _forward_command(self, request: Request, who: Who) -> Any:
         """Forwards a command to one worker, on behalf of the caller."""
         if request.worker not in self._workers:
             raise Declined(f"there is no worker {request.worker!r}; there are: {', '.join(self._workers)}")

@@ -124,14 +124,12 @@ class Reconciler(Generic[K, V]):
             self._vitals.attempted(success=True, state=self._state())
         except _Ending:
             self._put_back(everything, keys, since)
-        except (Away, _Stopped) as obstacle:
+        except (Away, _Stopped) as error:
             self._put_back(everything, keys, since)
             self._failures += 1
             if self._failures == 1:
-                log.warning(
-                    "waiting for a dependency; state is left as it is", place=self.place.name, why=str(obstacle)
-                )
-            self._vitals.attempted(success=False, state=f"waiting: {obstacle.what}")
+                log.warning("waiting for a dependency; state is left as it is", place=self.place.name, why=str(error))
+            self._vitals.attempted(success=False, state=f"waiting: {error.what}")
 
     async def _fetch(self) -> None:
         if self.place.feed is not None:

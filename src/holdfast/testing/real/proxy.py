@@ -89,25 +89,25 @@ class FaultProxy:
     def half_open(self, *, towards: Side, new: bool = False) -> None:
         """Hold back what flows towards that side, silently; the other direction flows. With `new`, also on connections
         that are yet to come."""
-        self._tell(lambda: self._silence(frozenset({towards}), new=new))
+        self._run_in_loop(lambda: self._silence(frozenset({towards}), new=new))
 
     def black_hole(self, *, new: bool = True) -> None:
         """Hold back everything, silently."""
-        self._tell(lambda: self._silence(frozenset({"client", "server"}), new=new))
+        self._run_in_loop(lambda: self._silence(frozenset({"client", "server"}), new=new))
 
     def reset(self) -> None:
         """Reset every open connection."""
-        self._tell(self._reset)
+        self._run_in_loop(self._reset)
 
     def refuse(self) -> None:
         """Stop listening: open connections are reset, new ones refused."""
-        self._tell(self._stop_listening)
-        self._tell(self._reset)
+        self._run_in_loop(self._stop_listening)
+        self._run_in_loop(self._reset)
 
     def heal(self) -> None:
         """Let everything pass without delay, and deliver what was held back."""
         self._delay = 0.0
-        self._tell(self._release)
+        self._run_in_loop(self._release)
         if self._server is None:
             self._await(self._listen())
 
@@ -117,8 +117,8 @@ class FaultProxy:
         self._await(self._listen())
 
     def stop(self) -> None:
-        self._tell(self._stop_listening)
-        self._tell(self._reset)
+        self._run_in_loop(self._stop_listening)
+        self._run_in_loop(self._reset)
         self._await(self._drain())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE)
@@ -193,7 +193,7 @@ class FaultProxy:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
-    def _tell(self, action: Callable[[], None]) -> None:
+    def _run_in_loop(self, action: Callable[[], None]) -> None:
         async def act() -> None:
             action()
 
