@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import sqlalchemy
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text
-from sqlalchemy import Row as Found
 
 from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row
 from holdfast.inventory.changes import PastChange
 from holdfast.inventory.kinds import KINDS
-from holdfast.inventory.sql import fence as fences
 from holdfast.inventory.sql.engine import DatabaseTimeouts, is_postgres, reading, snapshot_options, translated_errors
+from holdfast.inventory.sql.fence import current, fenced, raise_fence
 from holdfast.inventory.sql.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -129,7 +129,7 @@ class SqlInventory:
             return [number for one in queries for number in connection.execute(one).scalars()]
 
     def settle(self, fence: Fence, ids: Sequence[int]) -> None:
-        with fences.fenced(self.engine, fence) as connection:
+        with fenced(self.engine, fence) as connection:
             for batch in batches(ids):
                 connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(batch)))
 
@@ -138,18 +138,18 @@ class SqlInventory:
             return connection.execute(select(IDENTITY.c.fleet)).scalar_one_or_none()
 
     def name_fleet(self, fence: Fence, fleet: str) -> None:
-        with fences.fenced(self.engine, fence) as connection:
+        with fenced(self.engine, fence) as connection:
             if connection.execute(select(IDENTITY.c.fleet)).scalar_one_or_none() is None:
                 connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
 
     def epoch(self, region: str) -> int:
-        return fences.current(self.engine, region).epoch
+        return current(self.engine, region).epoch
 
     def raise_fence(self, fence: Fence) -> None:
-        fences.raise_fence(self.engine, fence)
+        raise_fence(self.engine, fence)
 
     def prune_history(self, fence: Fence, before: datetime) -> None:
-        with fences.fenced(self.engine, fence) as connection:
+        with fenced(self.engine, fence) as connection:
             connection.execute(delete(CHANGES).where(CHANGES.c.at < before))
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ def _newest(connection: Connection) -> int:
     return newest or 0
 
 
-def rows_named(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[Found[Any]]:
+def rows_named(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[sqlalchemy.Row[Any]]:
     """The stored objects of a kind with these names."""
     for batch in batches(names):
         yield from connection.execute(select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(batch)))
