@@ -19,8 +19,8 @@ import h11
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 USER_TIMEOUT_MS = 10_000
-KEEP_IDLE = 8
-MOST_BUSY = 64
+MAX_IDLE = 8
+MAX_CONNECTIONS = 64
 """Concurrent connections to one endpoint; further calls wait, within their deadline."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -201,7 +201,7 @@ class ConnectionPool:
 
     endpoint: MemberAddress
     tls: ssl.SSLContext | None
-    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_BUSY))
+    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS))
     _idle: list[HttpConnection] = field(default_factory=list)
     _busy: set[HttpConnection] = field(default_factory=set)
 
@@ -221,7 +221,7 @@ class ConnectionPool:
     def give_back(self, connection: HttpConnection) -> None:
         self._busy.discard(connection)
         self._free.release()
-        if connection.usable and len(self._idle) < KEEP_IDLE:
+        if connection.usable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
