@@ -41,12 +41,16 @@ def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(
         term, leader = wait_working(fleet)
         elector = leader.worker("elector")
         os.kill(elector, signal.SIGSTOP)
-        wait_until(lambda: counts(leader).believed_term != term, "the writer stops by itself", within=DEADLINE + 2)
+        wait_until(lambda: counts(leader).assumed_term != term, "the writer stops by itself", within=DEADLINE + 2)
         assert leader.worker("elector") == elector
         assert counts(leader).refused == 0
 
 
-@fault("C32", without="holdfast.runtime.daemon.supervisor:judge", by="tests.chaos.without_protection:only_exits_count")
+@fault(
+    "C32",
+    without="holdfast.runtime.daemon.supervisor:worker_verdict",
+    by="tests.chaos.without_protection:only_exits_count",
+)
 def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: EtcdCluster) -> None:
     with servers(cluster, 2, settings=WATCHFUL) as fleet:
         term, _ = wait_working(fleet)

@@ -68,7 +68,7 @@ def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(fleet: S
     newer, new = wait_working(fleet, after=term)
     assert new is not old
     assert why_ended(fleet, term, before=newer) == "an operator asked it to step down"
-    wait_until(lambda: counts(old).believed_term == 0, "the old leader's work has stopped")
+    wait_until(lambda: counts(old).assumed_term == 0, "the old leader's work has stopped")
     assert old.ask("elector", "step-down", reason="again").error.startswith(f"{old.name} does not lead")
 
 
@@ -102,6 +102,6 @@ def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_ot
         fleet.depose()
         newer, new = wait_working(fleet, after=term)
         assert new is not old
-        wait_until(lambda: counts(old).believed_term == 0, "the old leader's work has stopped")
+        wait_until(lambda: counts(old).assumed_term == 0, "the old leader's work has stopped")
         assert writes_after(history(fleet), newer, old.name) == 0
         assert counts(old).reason.startswith(f"term {term} is over: ")

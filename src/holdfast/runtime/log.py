@@ -11,7 +11,7 @@ from structlog.typing import Processor
 from holdfast.config.sections.log import LogSettings
 
 
-def setup(config: LogSettings, *, role: str, worker: str) -> None:
+def setup_logging(config: LogSettings, *, role: str, worker: str) -> None:
     """Configures the log of this process. May be called again after a reload."""
     as_json = config.format == "json" or (config.format == "auto" and not sys.stderr.isatty())
     shared: list[Processor] = [

@@ -25,7 +25,6 @@ from holdfast.config.root import Config
 from holdfast.config.sections.log import LogSettings
 from holdfast.config.sections.paths import PathSettings
 from holdfast.config.sections.pulse import PulseSettings
-from holdfast.runtime import log as logging
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon import supervisor
@@ -35,6 +34,7 @@ from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, history
+from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import RolePaths
 from holdfast.testing.real.processes import tool, wait_until
 
@@ -75,7 +75,7 @@ def main(folder: Path) -> int:
     plan = json.loads((folder / "plan.json").read_text())
     config = load()
     assert isinstance(config, Config)
-    logging.setup(config.log, role=ROLE, worker="supervisor")
+    setup_logging(config.log, role=ROLE, worker="supervisor")
     sys.executable = plan.get("python", sys.executable)
     supervisor.CHECK_EVERY_S = 0.25
     specs = [Spec(name, entry, once=once) for name, entry, once in plan["workers"]]

@@ -19,8 +19,8 @@ from holdfast.runtime.daemon.pulse import (
     PulseVerdict,
     WorkerSigns,
     evidence,
-    judge,
     was_suspended,
+    worker_verdict,
 )
 from holdfast.runtime.daemon.vitals import Vitals
 from tests.runtime.harness import HandClock, patient
@@ -61,7 +61,7 @@ def signs(
 
 
 def verdict(of: WorkerSigns) -> PulseVerdict:
-    return judge(of, BOUNDS, NOW)
+    return worker_verdict(of, BOUNDS, NOW)
 
 
 def test_a_worker_with_a_fresh_heartbeat_and_nothing_to_do_is_healthy() -> None:

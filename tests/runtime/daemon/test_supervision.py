@@ -236,7 +236,7 @@ def test_workers_end_when_their_supervisor_hangs_and_come_back_with_it(tmp_path:
     with daemon(tmp_path, ["steady"], bounds={"supervisor_silent_after": 1.5}) as one:
         pid = one.pid_of("steady")
         one.send(signal.SIGSTOP)
-        one.until(lambda: one.said("supervisor is silent", f"supervisor_pid={one.pid}"), "the worker ends")
+        one.until(lambda: one.said("no heartbeat from the supervisor", f"supervisor_pid={one.pid}"), "the worker ends")
         one.until(lambda: not alive(pid), "the worker is gone")
         one.send(signal.SIGCONT)
         one.until_replaced("steady", pid)

@@ -38,7 +38,7 @@ def test_sigterm_stops_the_workers_in_reverse_order_each_with_bounded_patience(t
             "c stops",
             "killing worker why=still running after 5.0 s worker=unending",
             "b stops",
-            "job cancelled; the next start does the rest after_s=3.0 worker=dragging",
+            "job cancelled; it resumes at the next start after_s=3.0 worker=dragging",
             "a stops",
         ]
         assert not any(alive(pid) for pid in pids if pid)

@@ -16,7 +16,7 @@ from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Synced
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, judge
+from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, worker_verdict
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 from tests.runtime.harness import HandClock, MemoryPlace, numbered, owned, patient, pulse_backlog, until
@@ -105,12 +105,12 @@ async def test_an_audit_that_never_finishes_is_overdue_after_three_intervals_als
     for _ in range(4):
         await site.turn(after=299)
         now = site.clock.now()
-        verdicts.append(judge(WorkerSigns(now, site.vitals.pulse(1, now)), PulseSettings(), now))
+        verdicts.append(worker_verdict(WorkerSigns(now, site.vitals.pulse(1, now)), PulseSettings(), now))
     assert verdicts == [PulseVerdict.WAITING] * 3 + [PulseVerdict.OVERDUE]
     site.source.away = None
     await site.turn()
     now = site.clock.now()
-    assert judge(WorkerSigns(now, site.vitals.pulse(1, now)), PulseSettings(), now) is PulseVerdict.HEALTHY
+    assert worker_verdict(WorkerSigns(now, site.vitals.pulse(1, now)), PulseSettings(), now) is PulseVerdict.HEALTHY
 
 
 class Laborious(MemoryTarget[int, str]):
@@ -124,7 +124,9 @@ class Laborious(MemoryTarget[int, str]):
 
     async def apply(self, ready: Sequence[Change[int, str]]) -> Sequence[Outcome[int, str]]:
         now = self._shop.clock.now()
-        self.verdicts.append(judge(WorkerSigns(Instant(1), self._shop.vitals.pulse(1, now)), PulseSettings(), now))
+        self.verdicts.append(
+            worker_verdict(WorkerSigns(Instant(1), self._shop.vitals.pulse(1, now)), PulseSettings(), now)
+        )
         self._shop.clock.move(self._takes)
         return await super().apply(ready)
 

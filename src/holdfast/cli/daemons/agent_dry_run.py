@@ -19,15 +19,15 @@ from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, FlagValue
 from holdfast.reconcile import Away
-from holdfast.runtime import log as logging
 from holdfast.runtime.intents.file import IntentsUnreadable
+from holdfast.runtime.log import setup_logging
 from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError
 
 
 def print_plan(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     config = effective(config_file, settings).config
-    logging.setup(msgspec.structs.replace(config.log, level="error"), role="agent", worker="dry-run")
+    setup_logging(msgspec.structs.replace(config.log, level="error"), role="agent", worker="dry-run")
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-dry-run-") as folder:
             found = asyncio.run(_plan(config, Path(folder)))

@@ -11,11 +11,11 @@ import click
 
 from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, ConfigRejected, FlagValue
-from holdfast.runtime import log as logging
 from holdfast.runtime.config_file import load
 from holdfast.runtime.daemon.process import AlreadyRunning
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
+from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import FolderError, RolePaths
 
 
@@ -35,7 +35,7 @@ def run_role(
         loaded = load(config_file, os.environ, flags)
         return str(loaded) if isinstance(loaded, ConfigRejected) else loaded.config
 
-    logging.setup(config.log, role=role, worker="supervisor")
+    setup_logging(config.log, role=role, worker="supervisor")
     paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))
     supervisor = Supervisor(role, workers, config, paths, reload=reload, cells=cells, ready=lambda: ready(paths))
     try:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.config import Config, ConfigRejected, FlagValue
-from holdfast.runtime import log as logging
 from holdfast.runtime.config_file import load
 from holdfast.runtime.daemon.process import AlreadyRunning, die_with
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import FolderError, RolePaths
 
 DIE_WITH = "--die-with="
@@ -67,7 +67,7 @@ def run_daemon(
     if isinstance(config, str):
         sys.stderr.write(f"{config}\n")
         return 2
-    logging.setup(config.log, role=role, worker="supervisor")
+    setup_logging(config.log, role=role, worker="supervisor")
     paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))
     try:
         return asyncio.run(Supervisor(role, workers, config, paths, reload=read, cells=cells).run())

@@ -52,7 +52,7 @@ class WriterCounts(msgspec.Struct):
     """Why the last refused write was refused, in one sentence."""
     failed: int = 0
     """Writes with an unknown outcome: the store was unreachable."""
-    believed_term: int = 0
+    assumed_term: int = 0
     """Term under which it is writing; 0 while it is not."""
     terms: dict[int, int] = {}
     """Accepted writes per term."""
@@ -97,7 +97,7 @@ class Writer:
 
     async def _write_repeatedly(self, fenced: FencedStore) -> None:
         """Write until cancelled, which is how a worker learns that its leadership has ended."""
-        self.counts.believed_term = fenced.term
+        self.counts.assumed_term = fenced.term
         began = self._last = self._worker.clock.now()
         try:
             while await self._write(fenced):
@@ -111,7 +111,7 @@ class Writer:
                 self._late_write = asyncio.create_task(self._write(fenced))
             raise
         finally:
-            self.counts.believed_term = 0
+            self.counts.assumed_term = 0
             self._worker.vitals.state = _FOLLOWING
 
     def _was_frozen(self) -> bool:
@@ -145,7 +145,7 @@ class Writer:
 
 
 def _die(why: str) -> NoReturn:
-    log.error(why)
+    log.error("lease expired during leader work; process exits", why=why)
     os._exit(_OVERDUE)
 
 

@@ -76,8 +76,9 @@ async def leader_freeze(lab: Lab, say: Say, seconds: float) -> None:
         frozen = CLOCK.now() - began
     woken = await _stepped_down(lab, name, counted)
     late = await lab.accepted(name) - accepted
+    tried = woken.refused - counted.refused
     say(
-        f"{name} woke after {frozen.total_seconds():.0f} s and tried {woken.refused - counted.refused} writes, "
+        f"{name} woke after {frozen.total_seconds():.0f} s and tried {tried} {'write' if tried == 1 else 'writes'}, "
         f"{late} accepted: {woken.reason or 'it checked its lease first, and did not try'}"
     )
     promise(late == 0, "no write of an old term is accepted")
@@ -94,7 +95,7 @@ async def _stepped_down(lab: Lab, name: str, before: WriterCounts) -> WriterCoun
 
     async def read() -> WriterCounts | None:
         counts = await lab.writer_counts(name)
-        if counts is None or lab.leading(name) is not None or counts.believed_term:
+        if counts is None or lab.leading(name) is not None or counts.assumed_term:
             return None
         is_answered = counts.refused > before.refused or CLOCK.now() - began > _ANSWERED
         return counts if is_answered else None

@@ -1,7 +1,7 @@
 """Pulse: decides whether a worker is alive and doing its job.
 
-A worker writes its pulse to the board; the supervisor checks it once a second. `judge` returns the verdict of the
-first rule in `RULES` that fits; `ACTIONS` maps it to an action, which `holdfast.runtime.daemon.restart` carries out.
+A worker writes its pulse to the board; the supervisor checks it once a second. `worker_verdict` returns the verdict of
+the first rule in `RULES` that fits; `ACTIONS` maps it to an action, which `holdfast.runtime.daemon.restart` takes.
 
 A process that exited, hangs, or does not consume its queue is replaced. One that waits for a dependency, or has
 completed a one-shot job, is left alone. A supervisor that was suspended itself never takes that for dead workers.
@@ -182,7 +182,7 @@ RULES: Sequence[tuple[PulseVerdict, Rule]] = (
 )
 
 
-def judge(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> PulseVerdict:
+def worker_verdict(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> PulseVerdict:
     return next(verdict for verdict, fits in RULES if fits(signs, bounds, now))
 
 

@@ -20,18 +20,26 @@ import structlog
 
 from holdfast.config.root import Config, dump
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.runtime import log as logging
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer
 from holdfast.runtime.daemon.board import Board, Cell
 from holdfast.runtime.daemon.commands import SupervisorCommands
 from holdfast.runtime.daemon.process import Lock, cpu_s, name_process
-from holdfast.runtime.daemon.pulse import START_CPU_S, Pulse, PulseVerdict, WorkerSigns, evidence, judge, was_suspended
+from holdfast.runtime.daemon.pulse import (
+    START_CPU_S,
+    Pulse,
+    PulseVerdict,
+    WorkerSigns,
+    evidence,
+    was_suspended,
+    worker_verdict,
+)
 from holdfast.runtime.daemon.report import WorkerRecord
 from holdfast.runtime.daemon.restart import Effect, RestartState, WorkerCheck, WorkerPhase, step
 from holdfast.runtime.daemon.sd_notify import ServiceManager
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, DecisionLog
+from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import RolePaths, write_atomically
 
 log = structlog.get_logger(__name__)
@@ -128,7 +136,7 @@ class Supervisor:
             log.error("configuration rejected; the running one stays in force", errors=wrong)
             self._manager.ready("new configuration rejected; the running one stays in force")
             return wrong
-        logging.setup(self.config.log, role=self.role, worker="supervisor")
+        setup_logging(self.config.log, role=self.role, worker="supervisor")
         for worker in self.workers:
             if worker.process and worker.shown():
                 worker.process.send_signal(signal.SIGHUP)
@@ -208,7 +216,7 @@ class Supervisor:
     def _check(self, worker: SupervisedWorker, now: Instant) -> None:
         signs = self._signs(worker, now)
         running = worker.process is not None
-        worker.verdict = judge(signs, self.config.runtime, now) if running else _without_process(worker.state)
+        worker.verdict = worker_verdict(signs, self.config.runtime, now) if running else _without_process(worker.state)
         why = evidence(worker.verdict, signs, now)
         before, alerted = worker.state, worker.alerted
         worker.alerted = worker.verdict is PulseVerdict.OVERDUE

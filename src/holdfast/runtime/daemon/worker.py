@@ -24,7 +24,6 @@ import structlog
 
 from holdfast.config.root import Config, restore
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.runtime import log as logging
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer, Handler, Request, Who
 from holdfast.runtime.daemon.board import Board
@@ -33,6 +32,7 @@ from holdfast.runtime.daemon.process import die_with, name_process
 from holdfast.runtime.daemon.pulse import Pulse, was_suspended
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
+from holdfast.runtime.log import setup_logging
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import RolePaths
 
@@ -95,7 +95,7 @@ class Worker:
     def reload(self) -> None:
         """Reads the configuration that the supervisor has checked and written."""
         self.config = restore(self.paths.config.read_bytes())
-        logging.setup(self.config.log, role=self.role, worker=self.name)
+        setup_logging(self.config.log, role=self.role, worker=self.name)
         self.reloaded.set()
         log.info("configuration reloaded", worker=self.name)
 
@@ -156,7 +156,7 @@ async def run_job(worker: Worker, job: Job, supervisor: int, *, once: bool) -> i
         await asyncio.wait({beating, work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if beating.done():
             beating.result()
-            log.error("supervisor is silent; the worker ends", worker=worker.name, supervisor_pid=supervisor)
+            log.error("no heartbeat from the supervisor; worker exits", worker=worker.name, supervisor_pid=supervisor)
             worker.stopping.set()
         if not work.done():
             await _drain(worker, work)
@@ -173,7 +173,7 @@ async def _drain(worker: Worker, work: asyncio.Future[None]) -> None:
     most = (_DRAIN * worker.config.runtime.term_grace).total_seconds()
     done, _ = await asyncio.wait({work}, timeout=most)
     if not done:
-        log.warning("job cancelled; the next start does the rest", worker=worker.name, after_s=most)
+        log.warning("job cancelled; it resumes at the next start", worker=worker.name, after_s=most)
         work.cancel()
         await asyncio.wait({work})
 
@@ -213,7 +213,7 @@ def main(arguments: list[str]) -> int:
     name_process(f"hf:{name}")
     runtime = Path(folder)
     config = restore((runtime / f"{role}.json").read_bytes())
-    logging.setup(config.log, role=role, worker=name)
+    setup_logging(config.log, role=role, worker=name)
     paths = RolePaths(role, runtime, Path(config.paths.state))
     spec = Spec(name, entry, once="--once" in arguments[5:])
     try:

@@ -60,7 +60,7 @@ def find(explicit: Path | None = None, places: Sequence[Path] = PLACES, *, for_t
         raise NoEtcd(f"{binary} is not etcd: it prints no etcd version; name another etcd")
     refusal = objection(version)
     if refusal is not None and for_trying_out and version >= (3, 5, 0):
-        log.warning("this etcd is for trying out only", etcd=str(binary), why=refusal)
+        log.warning("embedded etcd is for demos only", etcd=str(binary), why=refusal)
     elif refusal is not None:
         raise NoEtcd(f"{binary}: {refusal}")
     return binary
