@@ -31,9 +31,9 @@ def test_a_write_of_an_old_term_after_the_new_one_began_is_found() -> None:
     assert found == ["revision 9: a wrote under term 3, but term 8 led"]
 
 
-def test_a_write_while_nobody_led_is_found() -> None:
+def test_a_write_without_a_leader_is_found() -> None:
     assert violations([LeaderChange(3, 3), LeaderChange(4, 0), write(5, "a", 3, 1)]) == [
-        "revision 5: a wrote under term 3, but nobody led"
+        "revision 5: a wrote under term 3, but there was no leader"
     ]
 
 

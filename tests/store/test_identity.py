@@ -17,10 +17,10 @@ from holdfast.store.identity import (
     SeenStore,
     StoreIdentity,
     StoreVerdict,
+    classify_store,
     create_identity,
     founding,
     identity_key,
-    judge,
     raise_epoch,
     read_identity,
 )
@@ -48,11 +48,11 @@ KNOWN = SeenStore("kelp", 2, 100)
 def test_a_store_is_judged_by_what_is_remembered(
     remembered: SeenStore | None, found: StoreIdentity, verdict: StoreVerdict
 ) -> None:
-    assert judge(remembered, found).verdict is verdict
+    assert classify_store(remembered, found).verdict is verdict
 
 
 def test_a_restored_store_names_the_command_that_adopts_it() -> None:
-    judgement = judge(KNOWN, StoreIdentity(OURS, 7))
+    judgement = classify_store(KNOWN, StoreIdentity(OURS, 7))
     assert judgement.opens == "holdfast store adopt --reason WHY"
     assert "revision 7" in judgement.sentence
     assert "revision 100" in judgement.sentence
@@ -102,12 +102,12 @@ def test_an_identity_that_cannot_be_read_closes_the_gate() -> None:
         await client.put(identity_key(REGION), b"rubbish")
         found = await read_identity(client, REGION)
         assert isinstance(found.identity, Bad)
-        assert judge(KNOWN, found).verdict is StoreVerdict.RESTORED
+        assert classify_store(KNOWN, found).verdict is StoreVerdict.RESTORED
 
     asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.identity:judge", by="tests.store.test_identity:trust")
+@fault("C29", without="holdfast.store.identity:classify_store", by="tests.store.test_identity:trust")
 def test_C29_a_restored_store_is_recognised_until_an_operator_adopts_it() -> None:
     async def main() -> None:
         fake = FakeStore()
@@ -120,11 +120,11 @@ def test_C29_a_restored_store_is_recognised_until_an_operator_adopts_it() -> Non
         remembered = SeenStore("kelp", 2, found.revision)
         fake.restore(backup)
         found = await read_identity(client, REGION)
-        assert identity.judge(remembered, found).verdict is StoreVerdict.RESTORED
+        assert identity.classify_store(remembered, found).verdict is StoreVerdict.RESTORED
         adopted = await raise_epoch(client, REGION, found, remembered, who="ada", why="backup")
         assert adopted == Identity("kelp", 3, "ada", "backup")
         found = await read_identity(client, REGION)
-        assert identity.judge(remembered, found).verdict is StoreVerdict.OURS
+        assert identity.classify_store(remembered, found).verdict is StoreVerdict.OURS
 
     asyncio.run(main())
 

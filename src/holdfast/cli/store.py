@@ -9,7 +9,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Store
-from holdfast.store.identity import SeenStore, StoreVerdict, judge, raise_epoch, read_identity
+from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, raise_epoch, read_identity
 
 
 @click.group()
@@ -30,7 +30,7 @@ def adopt(reason: str, **given: str | None) -> None:
 
 def _remembered(options: EtcdOptions) -> SeenStore:
     try:
-        remembered = StoreMemory(options.state_folder, "server").recall()
+        remembered = StoreMemory(options.state_folder, "server").load()
     except MemoryUnreadable as unreadable:
         raise click.ClickException(str(unreadable)) from unreadable
     if remembered is None:
@@ -43,7 +43,7 @@ def _remembered(options: EtcdOptions) -> SeenStore:
 async def _adopt(one: Store, region: Region, remembered: SeenStore, reason: str) -> Identity:
     """Write the higher epoch to the store only: every daemon learns it when it reads the identity next."""
     found = await read_identity(one, region)
-    judgement = judge(remembered, found)
+    judgement = classify_store(remembered, found)
     if judgement.verdict is not StoreVerdict.RESTORED:
         raise click.ClickException(f"nothing to adopt: {judgement.sentence}")
     return await raise_epoch(one, region, found, remembered, who=operator(), why=reason)

@@ -28,7 +28,7 @@ class StoreMemory:
     def path(self) -> Path:
         return self._path
 
-    def recall(self) -> SeenStore | None:
+    def load(self) -> SeenStore | None:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=SeenStore)
         except FileNotFoundError:

@@ -64,7 +64,7 @@ class StoreIdentity:
     mod_revision: int = 0
 
 
-def judge(remembered: SeenStore | None, found: StoreIdentity) -> Judgement:  # protection: C29
+def classify_store(remembered: SeenStore | None, found: StoreIdentity) -> Judgement:  # protection: C29
     """Compare the store with the one seen before."""
     identity = found.identity
     if isinstance(identity, Bad):

@@ -33,6 +33,6 @@ def test_a_disk_that_takes_no_writes_is_logged_once_and_stops_nothing(tmp_path: 
         (tmp_path / "server.store.json.new").rmdir()
         await guard.check(NEVER)
         assert not guard.unsaved
-        assert StoreMemory(tmp_path, "server").recall() is not None
+        assert StoreMemory(tmp_path, "server").load() is not None
 
     asyncio.run(scenario())

@@ -15,7 +15,7 @@ from holdfast.store.api import NoSpace, StoreAway, StoreError, StoreRefused, Too
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.identity import SeenStore, StoreVerdict, create_identity, judge, read_identity
+from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, create_identity, read_identity
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.processes import reserved_ports
 from tests.store.certificates import CLIENT, SERVER, Authority
@@ -193,7 +193,7 @@ def test_a_foreign_fleet(etcd: EmbeddedEtcd) -> None:
             region = Region("foreign")
             fenced = FencedStore(store, b"leader", leader.create_revision)
             await create_identity(fenced, region, Identity(fleet="theirs", epoch=1))
-            judgement = judge(SeenStore("ours", 1, 1), await read_identity(store, region))
+            judgement = classify_store(SeenStore("ours", 1, 1), await read_identity(store, region))
         assert judgement.verdict is StoreVerdict.FOREIGN
         assert "this store belongs to fleet theirs, but we belong to fleet ours" in judgement.sentence
 

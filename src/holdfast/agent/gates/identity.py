@@ -20,7 +20,7 @@ from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Away, Change, Closed, Op, Reason
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import StoreError
-from holdfast.store.identity import ADOPT, Judgement, SeenStore, StoreVerdict, judge, read_identity
+from holdfast.store.identity import ADOPT, Judgement, SeenStore, StoreVerdict, classify_store, read_identity
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class StoreIdentityGate:
         name, memory = watcher.name, self.memories[watcher.name]
         before = self.known.setdefault(name, SourceIdentity(None, now))
         try:
-            remembered, found = memory.recall(), await read_identity(watcher.store, watcher.region)
+            remembered, found = memory.load(), await read_identity(watcher.store, watcher.region)
         except (Away, StoreError):
             return  # the last finding still holds: an unreachable store changes nothing
         except MemoryUnreadable as error:
@@ -107,7 +107,7 @@ class StoreIdentityGate:
             return
         if self.invalidated.is_set():
             return  # this answer may be older than the list that invalidated it; it is read again at once
-        judgement = judge(remembered, found)
+        judgement = classify_store(remembered, found)
         if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
             seen = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             await self._remember(memory, seen.seen(found.identity, found.revision))

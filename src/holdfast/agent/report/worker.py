@@ -50,7 +50,7 @@ class ReporterJob:
             ReportIntervals(interval=config.agent.report_interval, silent_after=config.agent.silent_after),
             worker.clock,
             ask_worker=self._ask_worker,
-            remembered=StoreMemory(worker.paths.state, ROLE).recall,
+            remembered=StoreMemory(worker.paths.state, ROLE).load,
             show=self._show,
             store_clock=self._store.clock,
         )

@@ -33,7 +33,7 @@ from holdfast.runtime.control import Declined
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
-from holdfast.store.identity import SeenStore, StoreVerdict, judge, read_identity
+from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, read_identity
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import verify_mirror
 
@@ -173,13 +173,13 @@ class ServicesWatcher:
     async def _is_ours(self) -> bool:
         """Compares the identity of the store with the one seen before; logs a store that is not ours once."""
         try:
-            remembered, found = self._memory.recall(), await read_identity(self._store, self._region)
+            remembered, found = self._memory.load(), await read_identity(self._store, self._region)
         except (Away, StoreError):
             return False
         except MemoryUnreadable as sentence:
             log.error("cannot judge the store", error=str(sentence))
             return False
-        judgement = judge(remembered, found)
+        judgement = classify_store(remembered, found)
         if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
             known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             self._memory.keep(known.seen(found.identity, found.revision))

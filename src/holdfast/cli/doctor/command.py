@@ -21,7 +21,7 @@ from holdfast.model.kinds import KINDS
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import MemberStatus, Store, StoreAway, StoreError
 from holdfast.store.embedded.binary import objection, parse_version
-from holdfast.store.identity import Judgement, StoreIdentity, StoreVerdict, judge, read_identity
+from holdfast.store.identity import Judgement, StoreIdentity, StoreVerdict, classify_store, read_identity
 
 CANNOT_TELL = 2
 _BAD_SHOWN = 10
@@ -149,13 +149,13 @@ def _identity(found: StoreIdentity, state: Path) -> Sequence[Finding]:
     findings: list[Finding] = []
     for role in _ROLES:
         try:
-            remembered = StoreMemory(state, role).recall()
+            remembered = StoreMemory(state, role).load()
         except MemoryUnreadable as unreadable:
             findings.append(Finding(Severity.WRONG, "identity", str(unreadable)))
         else:
-            judgements += [judge(remembered, found)] if remembered else []
+            judgements += [classify_store(remembered, found)] if remembered else []
     if not judgements and not findings:
-        judgements.append(judge(None, found))
+        judgements.append(classify_store(None, found))
     return findings + [_verdict(one) for one in dict.fromkeys(judgements)]
 
 

@@ -63,7 +63,7 @@ class _Judge:
     def on_write(self, write: AcceptedWrite) -> Iterator[str]:
         entry, wrote = write.entry, f"revision {write.revision}: {write.entry.server} wrote under term"
         if entry.term != self.term:
-            led = f"term {self.term} led" if self.term else "nobody led"
+            led = f"term {self.term} led" if self.term else "there was no leader"
             yield f"{wrote} {entry.term}, but {led}"
         if self.writers.setdefault(entry.term, entry.server) != entry.server:
             yield f"{wrote} {entry.term}, which is {self.writers[entry.term]}'s"

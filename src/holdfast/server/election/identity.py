@@ -20,7 +20,7 @@ from holdfast.model.control.identity import Identity
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Store, WriteConflict
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.identity import Judgement, SeenStore, StoreVerdict, create_identity, judge, read_identity
+from holdfast.store.identity import Judgement, SeenStore, StoreVerdict, classify_store, create_identity, read_identity
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +41,9 @@ class IdentityCheck:
 
     async def check(self, now: Instant) -> Judgement:
         """Reads the store's identity and judges it by what is remembered."""
-        remembered = self.memory.recall()
+        remembered = self.memory.load()
         found = await read_identity(self.store, self.region)
-        judgement = judge(remembered, found)
+        judgement = classify_store(remembered, found)
         self.fleet = found.identity.fleet if isinstance(found.identity, Identity) else ""
         if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
             known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
@@ -75,7 +75,7 @@ class IdentityCheck:
 
     async def create(self, fenced: FencedStore) -> None:
         """Gives an identity to a store that has none; another leader's wins if it was faster."""
-        remembered = self.memory.recall()
+        remembered = self.memory.load()
         identity = Identity(remembered.fleet, remembered.epoch + 1) if remembered else Identity(uuid.uuid4().hex, 1)
         try:
             await create_identity(fenced, self.region, identity)

@@ -21,8 +21,7 @@ from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Brake, BrakeLimits, BrakeReason, Change, Closed, Kinds, Op, Outcome, Plan, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.store.api import Entry
-from holdfast.store.identity import ADOPT, Founding, SeenStore, StoreIdentity, StoreVerdict, founding
-from holdfast.store.identity import judge as judge_store
+from holdfast.store.identity import ADOPT, Founding, SeenStore, StoreIdentity, StoreVerdict, classify_store, founding
 
 ADOPT_INVENTORY = "holdfast inventory adopt --reason WHY"
 
@@ -75,7 +74,7 @@ def identity_verdict(
             return IdentityVerdict(FleetIdentityReason.FOREIGN_INVENTORY)
         case Founding.REFILL_STORE:
             return IdentityVerdict(FleetIdentityReason.REFILLING, name_store=inventory_fleet or "")
-    return IdentityVerdict(_of_store(judge_store(remembered, found).verdict))
+    return IdentityVerdict(_of_store(classify_store(remembered, found).verdict))
 
 
 def _of_store(verdict: StoreVerdict) -> FleetIdentityReason | None:

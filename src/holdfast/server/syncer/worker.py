@@ -82,7 +82,7 @@ async def run(worker: Worker) -> None:
         run_in_thread=thread,
         waker=wake,
         leadership=Leadership.of(worker),
-        seen_store=StoreMemory(worker.paths.state, "server").recall,
+        seen_store=StoreMemory(worker.paths.state, "server").load,
         poll_every=worker.config.inventory.poll_every,
         resync_interval=worker.config.inventory.resync_interval,
     )
