@@ -1,4 +1,4 @@
-"""History checker: judges every write of a region and every change of its leader, in the store's own order.
+"""History checker: checks every write of a region and every change of its leader, in the store's own order.
 
 It finds a write under a term that did not lead at that revision (so also any write of an old term after the new one
 began), two writers in one term, terms that do not grow, and numbers that repeat. Nothing is sampled: etcd keeps each
@@ -46,7 +46,7 @@ History = Sequence[LeaderChange | AcceptedWrite]
 
 
 @dataclass
-class _Judge:
+class _Checker:
     """State of the check at one point of the history."""
 
     term: int = 0
@@ -75,11 +75,11 @@ class _Judge:
 
 def violations(history: History) -> Sequence[str]:
     """Return everything that is wrong with a history, one sentence each."""
-    judge = _Judge()
+    checker = _Checker()
     return [
         sentence
         for event in history
-        for sentence in (judge.on_leader(event) if isinstance(event, LeaderChange) else judge.on_write(event))
+        for sentence in (checker.on_leader(event) if isinstance(event, LeaderChange) else checker.on_write(event))
     ]
 
 
