@@ -1,4 +1,4 @@
-"""Keys, shapes and their form in the journal."""
+"""Keys and their order, shapes, and the form of both in the journal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.claims import (
+    AT_A_TIME,
     KINDS,
     NO_OWNER,
     Claim,
@@ -22,13 +23,16 @@ from holdfast.agent.claims import (
     Shape,
     depends_on,
     forwarding,
+    in_order,
     neighbour,
     nexthop,
+    portions,
     route,
     rule,
 )
 from holdfast.agent.journal import codec
 from holdfast.reconcile import Owned
+from holdfast.runtime.cooperative import at_once
 
 text = st.text(max_size=20)
 shapes: st.SearchStrategy[Shape] = st.one_of(
@@ -42,6 +46,12 @@ shapes: st.SearchStrategy[Shape] = st.one_of(
 keys = st.one_of(
     st.builds(ClaimKey, st.sampled_from(ClaimKind), st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 32)),
     st.builds(ClaimKey, st.sampled_from(ClaimKind), st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 128)),
+)
+any_keys = st.builds(
+    ClaimKey, st.sampled_from(ClaimKind), st.sampled_from([4, 6]), st.integers(0, 2**128 - 1), st.integers(0, 128)
+)
+close_keys = st.builds(
+    ClaimKey, st.sampled_from(ClaimKind), st.sampled_from([4, 6]), st.integers(0, 3), st.integers(0, 3)
 )
 owned = st.builds(
     Owned,
@@ -122,3 +132,15 @@ def test_a_direct_nexthop_and_a_local_route_depend_on_nothing() -> None:
     assert depends_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
     assert depends_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
     assert not NO_OWNER
+
+
+@given(st.sets(any_keys | close_keys))
+def test_it_is_the_order_that_keys_have_of_themselves(some: set[ClaimKey]) -> None:
+    assert at_once(in_order(some)) == sorted(some)
+
+
+def test_portions_are_all_of_it_a_few_at_a_time() -> None:
+    everything = range(2 * AT_A_TIME + 1)
+    cut = [list(some) for some in portions(everything)]
+    assert [len(some) for some in cut] == [AT_A_TIME, AT_A_TIME, 1]
+    assert [one for some in cut for one in some] == list(everything)
