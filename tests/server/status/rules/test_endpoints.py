@@ -15,7 +15,6 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen, ObservedState
-from holdfast.server.status import source as status_source
 from holdfast.testing.fault import fault
 from tests.inventory.harness import REGION, endpoint, endpoint_name, host
 from tests.server.harness import Observatory, Working, observatory, status_key
@@ -98,7 +97,7 @@ def test_an_endpoint_that_is_back_in_its_last_state_is_not_compared_again(here: 
 def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
     here: Observatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_source, "PAGE", 1)
+    monkeypatch.setattr("holdfast.server.status.source.PAGE", 1)
     numbers = range(1, 60)
     here.editor.change([endpoint(number) for number in numbers], who="alice")
 
