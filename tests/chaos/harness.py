@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.lab.fleet import server as member
 from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_prefix
+from holdfast.lab.fleet.server import command
 from holdfast.runtime.control import Answer
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
@@ -30,7 +30,7 @@ def servers(
     *,
     settings: Mapping[str, str] = {},
     isolated: bool = False,
-    command: Command = member.command,
+    command: Command = command,
 ) -> Iterator[ServerGroup]:
     """Start servers and wait until one leads and works. At the end, check the whole history of writes."""
     made = server_group(cluster, names, command=command, settings=settings, isolated=isolated)

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet.server import command
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.history_check import writes_after
@@ -81,7 +81,7 @@ def test_a_leader_does_not_step_down_without_a_reason(fleet: ServerGroup) -> Non
 def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbed(cluster: EtcdCluster) -> None:
     with servers(cluster, ["twin"]) as fleet:
         term, first = wait_working(fleet)
-        with server_group(cluster, ["twin"], command=member.command, region=fleet.region) as others:
+        with server_group(cluster, ["twin"], command=command, region=fleet.region) as others:
             (second,) = others.members
             wait_until(lambda: second.says("the name twin is taken by"), "the second is refused")
             accepted = counts(first).accepted

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.config.sections.status import StatusSettings
 from holdfast.runtime.config_file import read_secret
-from holdfast.server import webhook as module
 from holdfast.server.webhook import Webhook
 from tests.server.webhook_server import DRIP, HANG, Hook
 
@@ -43,7 +42,7 @@ def test_a_redirect_to_an_invalid_url_is_a_refusal(hook: Hook) -> None:
 
 
 def test_an_answer_that_comes_byte_by_byte_is_a_timeout(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DEADLINE_S", 0.3)
+    monkeypatch.setattr("holdfast.server.webhook.DEADLINE_S", 0.3)
     hook.answers = [DRIP]
     webhook = Webhook(hook.url)
     assert asyncio.run(webhook({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
@@ -59,7 +58,7 @@ def test_the_deadline_also_holds_while_the_connection_is_being_made(
         await asyncio.sleep(0.5)
         return await connect(*args, **options)
 
-    monkeypatch.setattr(module, "DEADLINE_S", 0.2)
+    monkeypatch.setattr("holdfast.server.webhook.DEADLINE_S", 0.2)
     monkeypatch.setattr(asyncio, "open_connection", slowly)
     hook.answers = [DRIP]
     assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
@@ -95,6 +94,6 @@ def test_a_token_is_sent_and_one_that_cannot_be_read_costs_the_call(hook: Hook, 
 
 
 def test_a_webhook_that_never_answers_is_given_up(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr("holdfast.server.webhook.TIMEOUT_S", 0.2)
     hook.answers = [HANG]
     assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook cannot be reached: timed out"

@@ -21,10 +21,9 @@ from holdfast.model.control.allowance import ALLOWANCE
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
-from holdfast.server.syncer import target as syncer_target
-from holdfast.server.syncer import term as syncer
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.gates import FleetIdentityReason
+from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Deposed, Entry
 from holdfast.store.identity import SeenStore, read_identity
 from holdfast.testing.fault import fault
@@ -459,12 +458,12 @@ def test_a_deposed_syncer_stops_and_writes_nothing(here: Realm) -> None:
 
 
 def small_pages(monkeypatch: pytest.MonkeyPatch, page: int) -> None:
-    defaults = syncer_target.EtcdTarget.__init__.__kwdefaults__
+    defaults = EtcdTarget.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "page", page)
 
 
-async def meanwhile(target: syncer_target.EtcdTarget, what: Callable[[], Awaitable[object]]) -> None:
+async def meanwhile(target: EtcdTarget, what: Callable[[], Awaitable[object]]) -> None:
     """Lets something happen once, between the decision and the write."""
     apply = target.apply
 
@@ -489,7 +488,7 @@ class Deaf:
 def test_a_new_inventory_is_named_at_once_however_short_the_term_will_be(
     here: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syncer, "APPLIED_WITHIN", seconds(3_600))
+    monkeypatch.setattr("holdfast.server.syncer.term.APPLIED_WITHIN", seconds(3_600))
     here.editor.change([endpoint(1)], who="alice")
 
     async def scenario() -> None:
