@@ -57,7 +57,7 @@ def kill_both_leaders(fleet: ServerGroup) -> None:
     member.restart()
 
 
-BLOWS: Mapping[str, Callable[[ServerGroup], None]] = {
+FAULTS: Mapping[str, Callable[[ServerGroup], None]] = {
     "kill the leader": lambda fleet: fleet.leader().kill(),
     "stop the leader": lambda fleet: fleet.leader().stop(),
     "freeze the leader": freeze_leader,
@@ -72,13 +72,13 @@ BLOWS: Mapping[str, Callable[[ServerGroup], None]] = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_after_any_blows_in_any_order_somebody_works_and_no_write_was_wrong(cluster: EtcdCluster, seed: int) -> None:
+def test_after_any_faults_in_any_order_a_leader_works_and_no_write_was_wrong(cluster: EtcdCluster, seed: int) -> None:
     rng = random.Random(seed)
     random.seed(seed)
     with servers(cluster, 3) as fleet:
         for _ in range(ROUNDS):
-            name = rng.choice(sorted(BLOWS))
-            BLOWS[name](fleet)
+            name = rng.choice(sorted(FAULTS))
+            FAULTS[name](fleet)
             for server in fleet.members:
                 if not server.process.alive:
                     server.start()

@@ -139,7 +139,7 @@ def test_an_arrival_reaches_the_webhook_once_also_when_it_refuses_at_first_and_t
     assert (notices[-1]["event"], notices[-1]["to"]) == ("live-migration-arrived", target(region))
 
 
-def test_C24_C31_a_migration_from_apply_to_arrival_is_told_once_and_its_endpoint_is_never_anything_but_active(
+def test_C24_C31_a_migration_from_apply_to_arrival_is_notified_once_and_its_endpoint_stays_active(
     cluster: EtcdCluster, tmp_path: Path, hook: Hook
 ) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"

@@ -61,7 +61,7 @@ def test_every_alert_has_a_runbook_page_that_says_what_to_do() -> None:
         assert "## What to do" in page.read_text(encoding="utf-8")
 
 
-def test_every_alert_speaks_of_metrics_that_exist() -> None:
+def test_every_alert_uses_metrics_that_exist() -> None:
     metrics = WorkerMetrics()
     ElectionMetrics(metrics.registry, SystemClock().now, Region())
     ProberMetrics(metrics.registry)

@@ -107,7 +107,7 @@ def test_kill_stop_and_start_leave_every_address_as_it_is(here: BalancedSite, wa
     assert announced(here) == set(VIP.values())
 
 
-def test_health_that_nobody_knows_leaves_every_address_as_it_is(here: BalancedSite, watcher: Watcher) -> None:
+def test_unknown_health_leaves_every_address_as_it_is(here: BalancedSite, watcher: Watcher) -> None:
     here.balancer.kill()
     for server in here.servers.values():
         server.process.pause()
@@ -179,7 +179,7 @@ def test_a_frontend_that_is_gone_loses_its_address_before_its_vip(here: Balanced
         here.balancer.wait_weights(ALL, 6)
 
 
-def test_an_address_that_somebody_took_away_comes_back(here: BalancedSite) -> None:
+def test_an_address_that_was_removed_comes_back(here: BalancedSite) -> None:
     here.balancer.namespace.run("ip", "address", "del", "192.0.2.80/32", "dev", "lo")
     wait(lambda: announced(here) == set(VIP.values()), "all VIPs are announced")
 

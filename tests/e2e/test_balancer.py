@@ -120,13 +120,15 @@ def restarted(here: BalancedSite, clients: Clients, rounds: int, seed: int) -> N
     assert here.balancer.table() == table
 
 
-def test_B1_a_balancer_that_is_killed_twenty_times_is_noticed_by_nobody(here: BalancedSite, clients: Clients) -> None:
+def test_B1_a_balancer_that_is_killed_twenty_times_is_noticed_by_no_client(
+    here: BalancedSite, clients: Clients
+) -> None:
     restarted(here, clients, 20, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
-def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_nobody(
+def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_no_client(
     here: BalancedSite, clients: Clients, seed: int
 ) -> None:
     restarted(here, clients, 20, seed=seed)

@@ -121,7 +121,7 @@ async def test_several_commands_may_come_over_one_connection(path: Path) -> None
     ],
     ids=range(13),
 )
-def test_rubbish_is_answered_with_what_is_wrong_and_harms_nobody(tmp_path: Path, content: bytes) -> None:
+def test_rubbish_is_answered_with_what_is_wrong_and_does_no_harm(tmp_path: Path, content: bytes) -> None:
     async def scenario(path: Path) -> None:
         async with connected(path) as (reader, writer):
             writer.write(content)
@@ -198,7 +198,7 @@ def test_a_peer_that_the_kernel_cannot_name_is_not_the_supervisor(tmp_path: Path
     assert answer.error == "only the supervisor may act on behalf of another caller"
 
 
-def test_the_supervisor_may_ask_on_behalf_of_somebody_else(tmp_path: Path) -> None:
+def test_the_supervisor_may_ask_on_behalf_of_another_caller(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ControlServer(tmp_path / "lab.sock", HANDLERS, trusted=os.getpid()):
             answer = await ask(tmp_path / "lab.sock", Request("echo", who=Who(1_000, 77, "ada")))
@@ -297,7 +297,7 @@ async def _answers(path: Path) -> None:
     assert await still_answers(path)
 
 
-def test_nobody_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_a_sentence(tmp_path: Path) -> None:
     answer = asyncio.run(ask(tmp_path / "nowhere" / "lab.sock", Request("echo")))
     assert answer.error == f"no process listens on {tmp_path}/nowhere/lab.sock: is the daemon running?"
 

@@ -44,7 +44,7 @@ def test_in_turns_others_run_after_every_step() -> None:
     assert said == ["step 0", "other", "step 1", "other"]
 
 
-def test_work_that_is_cancelled_hears_of_it_at_once() -> None:
+def test_work_that_is_cancelled_stops_at_once() -> None:
     said: list[str] = []
 
     async def scene() -> None:

@@ -68,7 +68,7 @@ def report(name: str, *, verdict: str = "healthy", restarts: int = 0, crash_loop
     return WorkerReport(name, 7, "running", verdict, "ok", 0.1, 0, 0.0, restarts, crash_looping)
 
 
-def test_what_the_supervisor_knows_is_told_without_asking_the_workers() -> None:
+def test_what_the_supervisor_knows_is_reported_without_asking_the_workers() -> None:
     told = [report("routes", verdict="overdue"), report("peers", restarts=6, crash_looping=True)]
     text = of_report(told) + gather({"routes": worker(1), "peers": None})
     assert value(text, "holdfast_resync_overdue", worker="routes") == 1
@@ -89,7 +89,7 @@ def listening(address: str) -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_the_service_manager_is_told_everything_on_a_real_socket(tmp_path: Path, abstract: bool) -> None:
+def test_the_service_manager_receives_every_notice_on_a_real_socket(tmp_path: Path, abstract: bool) -> None:
     address = f"@holdfast-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with listening(address) as manager:
         notify = ServiceManager({"NOTIFY_SOCKET": address})

@@ -60,7 +60,7 @@ def test_a_planted_bug_of_the_agent_is_found_by_a_seed_that_is_fine_without_it(b
     simulate(seed, agent_scenario)
 
 
-def test_the_same_seed_is_the_same_life() -> None:
+def test_the_same_seed_gives_the_same_trace() -> None:
     assert simulate(11, agent_scenario).trace.text == simulate(11, agent_scenario).trace.text
 
 

@@ -226,7 +226,7 @@ async def test_all_pages_are_of_one_revision_whatever_is_written_meanwhile(store
 
 
 @conforms
-async def test_a_list_begins_above_the_key_it_is_told(store: Store) -> None:
+async def test_a_list_begins_above_the_given_key(store: Store) -> None:
     await store.txn([], [Put(b"p/%d" % n, b"") for n in range(4)])
     assert await keys(store, b"p/", after=b"p/1") == [b"p/2", b"p/3"]
     assert await keys(store, b"p/", after=b"a") == [b"p/0", b"p/1", b"p/2", b"p/3"]
@@ -634,7 +634,7 @@ async def test_a_watch_does_not_hear_of_other_prefixes(store: Store) -> None:
 
 
 @conforms
-async def test_a_watch_of_the_empty_prefix_hears_everything(store: Store) -> None:
+async def test_a_watch_of_the_empty_prefix_receives_everything(store: Store) -> None:
     async with watching(store, b"") as view:
         await store.put(b"\0", b"")
         last = await store.put(b"\xff\xff", b"")

@@ -323,7 +323,7 @@ def test_https_a_bad_certificate_is_refused_and_accepted_without_verification(
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_https_speaks_both_versions_of_tls(tmp_path: Path, version: str) -> None:
+def test_https_supports_both_versions_of_tls(tmp_path: Path, version: str) -> None:
     authority = Authority(tmp_path)
     with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"), version)) as port:
         assert probe(HERE, port, type="https", host="www.example.org", ca_file=str(authority.file)).passed

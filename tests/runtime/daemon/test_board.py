@@ -73,7 +73,7 @@ def test_a_reader_that_was_lapped_looks_again_instead_of_going_back(tmp_path: Pa
         assert cell.read() == note(7)
 
 
-def test_a_frozen_writer_leaves_a_whole_value_and_blocks_nobody(tmp_path: Path) -> None:
+def test_a_frozen_writer_leaves_a_whole_value_and_blocks_no_reader(tmp_path: Path) -> None:
     board = Board.create(tmp_path / "board", ["a"])
     cell = board.cell("a", Note)
     with writer(tmp_path / "board") as process:

@@ -160,7 +160,7 @@ def test_a_start_that_gets_on_slowly_is_not_a_hung_one(moved: float, expected: P
     assert verdict(WorkerSigns(started=ago(600), moved=ago(moved))) is expected
 
 
-def test_having_moved_once_excuses_nobody_who_has_shown_a_pulse_since() -> None:
+def test_having_moved_once_does_not_excuse_a_worker_that_has_shown_a_pulse_since() -> None:
     assert verdict(WorkerSigns(ago(600), Pulse(pid=1, beat=ago(60)), moved=ago(1))) is PulseVerdict.HUNG
 
 
@@ -183,7 +183,7 @@ def test_the_first_look_of_all_is_not_a_return() -> None:
     audit=st.floats(0.001, 10**4) | st.none(),
     back=st.floats(0, 10),
 )
-def test_whatever_aged_while_we_were_away_ends_nobody_before_a_heartbeat_could_have_come(
+def test_whatever_aged_while_we_were_away_ends_no_worker_before_a_heartbeat_could_have_come(
     beat: float,
     attempt: float,
     backlog: int | None,
@@ -230,7 +230,7 @@ def test_a_verdict_says_what_it_rests_on(seen: WorkerSigns, told: str) -> None:
     assert evidence(verdict(seen), seen, NOW) == told
 
 
-def test_a_worker_that_could_not_be_started_is_told_as_that() -> None:
+def test_a_worker_that_could_not_be_started_is_reported_as_that() -> None:
     assert evidence(PulseVerdict.DEAD, WorkerSigns(started=NOW), NOW) == "it could not be started"
 
 
@@ -256,7 +256,7 @@ def test_a_success_without_a_word_leaves_the_word_that_was_said() -> None:
     assert vitals.state == "following"
 
 
-def test_how_long_somebody_waits_counts_from_when_it_began_to() -> None:
+def test_how_long_a_worker_waits_counts_from_when_it_began_to() -> None:
     clock = HandClock()
     vitals = Vitals(clock)
     vitals.attempted(success=True, state="ok")

@@ -82,7 +82,7 @@ def test_C25_a_worker_that_waits_for_its_database_is_left_alone(tmp_path: Path) 
 
 
 @fault("C26", without="holdfast.runtime.daemon.pulse:was_suspended", returns=False)
-def test_C26_after_a_pause_of_the_machine_nobody_is_killed(tmp_path: Path) -> None:
+def test_C26_after_a_pause_of_the_machine_no_worker_is_killed(tmp_path: Path) -> None:
     """All heartbeats are old at once, and the supervisor is the first to run again."""
     with daemon(tmp_path, ["steady"], bounds={"heartbeat_after": 3.5, "grace_after": 3.0}) as one:
         pid = one.pid_of("steady")
@@ -177,7 +177,7 @@ def test_whatever_ends_a_worker_it_is_started_again(ward: Daemon, name: str, evi
     assert ward.said(told[0][1])
 
 
-def test_a_task_that_dies_unawaited_is_told_with_its_error(ward: Daemon) -> None:
+def test_a_task_that_dies_unawaited_is_logged_with_its_error(ward: Daemon) -> None:
     assert ward.said("task failed; the process ends")
 
 
@@ -198,7 +198,7 @@ def test_a_worker_that_neglects_its_duty_is_started_again(ward: Daemon) -> None:
     assert told[0][1].startswith("neglecting missed its deadline (it was due ")
 
 
-def test_an_overdue_audit_is_told_once_and_nothing_else_is_done(ward: Daemon) -> None:
+def test_an_overdue_audit_is_reported_once_and_nothing_else_is_done(ward: Daemon) -> None:
     ((outcome, sentence),) = told_of(ward, "overdue")
     assert outcome == "resync_overdue"
     assert sentence.startswith("overdue is overdue with its audit (it was due ")

@@ -67,7 +67,7 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_no_traceback(tmp_path: Path) -
         one.end()
 
 
-def test_a_second_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_waits_for_no_worker(tmp_path: Path) -> None:
     with daemon(tmp_path, ["steady", "unending", "dragging"], bounds={"term_grace": 300.0}) as one:
         pids = [worker.pid for worker in one.workers()]
         one.send_group(signal.SIGINT)
@@ -204,7 +204,7 @@ def test_a_runtime_folder_may_lie_deeper_than_a_socket_address_can_tell(calm: Da
     calm.until(lambda: is_up(calm, "steady"), "it answers there")
 
 
-def test_the_service_manager_hears_of_start_life_reload_and_stop(tmp_path: Path) -> None:
+def test_the_service_manager_is_notified_of_start_watchdog_reload_and_stop(tmp_path: Path) -> None:
     with listening(str(tmp_path / "notify")) as manager:
         one = Daemon(tmp_path, ["steady"])
         one.start(NOTIFY_SOCKET=str(tmp_path / "notify"))

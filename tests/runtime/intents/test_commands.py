@@ -99,7 +99,7 @@ def test_a_time_that_makes_no_sense_is_declined(tmp_path: Path, text: object) ->
     assert not office.file.exists()
 
 
-def test_a_wish_that_cannot_be_kept_does_not_take_effect(tmp_path: Path) -> None:
+def test_an_intent_that_cannot_be_saved_does_not_take_effect(tmp_path: Path) -> None:
     office = Office(tmp_path, have=0)
     office.file.parent.parent.mkdir(parents=True)
     office.file.parent.write_text("a file where the folder should be")
@@ -172,7 +172,7 @@ def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_i
     assert list(again.site.sync.sources) == ["db"]
 
 
-def test_a_forgotten_source_that_speaks_after_all_is_not_forgotten_at_the_next_start(tmp_path: Path) -> None:
+def test_a_forgotten_source_that_delivers_a_list_again_is_not_forgotten_at_the_next_start(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.ask("forget", source="db", reason="gone")
     office.intents.readmit_sources()
@@ -184,7 +184,7 @@ def test_a_forgotten_source_that_speaks_after_all_is_not_forgotten_at_the_next_s
 
 
 @pytest.mark.parametrize("content", [b"rubbish", b"[]", b'{"pause": {"who": "\xff"}}', b""])
-def test_wishes_that_cannot_be_read_stop_the_worker_because_one_could_be_a_pause(
+def test_intents_that_cannot_be_read_stop_the_worker_because_one_could_be_a_pause(
     tmp_path: Path, content: bytes
 ) -> None:
     office = Office(tmp_path)

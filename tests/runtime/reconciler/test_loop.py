@@ -374,7 +374,7 @@ async def test_marks_and_their_age_survive_an_unreachable_target(tmp_path: Path)
 
 
 @runs
-async def test_failing_attempts_are_signs_of_life(tmp_path: Path) -> None:
+async def test_failing_attempts_count_as_attempts_in_the_pulse(tmp_path: Path) -> None:
     site = MemoryPlace(tmp_path, numbered(5), {})
     site.source.away = "connection refused"
     await site.turn(after=7, times=20)
@@ -517,7 +517,7 @@ class Slow(MemoryTarget[int, str]):
 
 
 @runs
-async def test_when_told_to_stop_the_batch_under_way_is_finished_and_no_other_begun(tmp_path: Path) -> None:
+async def test_at_a_stop_the_batch_under_way_is_finished_and_no_other_begun(tmp_path: Path) -> None:
     site = MemoryPlace(tmp_path, numbered(100), {}, pace=LoopTimings(batch=10))
     target = Slow()
     site.place.target = target

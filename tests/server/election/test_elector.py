@@ -87,7 +87,7 @@ def test_a_new_leader_logs_why_there_was_no_leader() -> None:
 
 
 @pytest.mark.parametrize(("fate", "method"), [(Fate.REFUSED, "get"), (Fate.REPLY_LOST, "txn")])
-def test_a_reign_is_in_the_history_once_although_it_could_not_be_written_down_at_first(fate: Fate, method: str) -> None:
+def test_a_term_is_in_the_history_once_although_the_first_write_of_it_failed(fate: Fate, method: str) -> None:
     async def story(two: Duo) -> None:
         assert two.a.elector is not None
         unlucky = [fate]

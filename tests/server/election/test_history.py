@@ -36,7 +36,7 @@ def test_ending_an_empty_history_changes_nothing() -> None:
     assert LeaderHistory().end(at(0), "why") == LeaderHistory()
 
 
-def test_only_the_last_reigns_are_kept() -> None:
+def test_only_the_last_terms_are_kept() -> None:
     history = LeaderHistory()
     for term in range(1, KEPT + 11):
         history = history.begin(LeaderPeriod("a", "h1", term, at(term)), "")

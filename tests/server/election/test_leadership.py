@@ -210,7 +210,7 @@ def test_work_runs_while_leading_and_is_cancelled_when_leadership_is_lost() -> N
     bench(story)
 
 
-def test_C1_work_is_cancelled_at_the_deadline_although_nobody_says_anything() -> None:
+def test_C1_work_is_cancelled_at_the_deadline_without_any_notice() -> None:
     async def story(b: Bench) -> None:
         ended: list[float] = []
 

@@ -217,7 +217,7 @@ def test_each_handover_doubles_the_rest_up_to_ten_minutes() -> None:
     assert rests == [60, 120, 240, 480, 600, 600]
 
 
-def test_a_long_good_reign_makes_the_next_rest_short_again() -> None:
+def test_a_long_good_term_makes_the_next_rest_short_again() -> None:
     state, _ = run(Leave(after(1), LossReason.HANDED_OVER), Resigned(after(1)), state=led())
     now = state.rest_until
     state, _ = run(Tick(now), Tick(now), LeaderRead(now, SeenLeader()), Leased(now, now, 8), Won(now, 30), state=state)

@@ -77,7 +77,7 @@ def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatc
     without="holdfast.server.syncer.outbox:Outbox.fetch",
     by="tests.server.syncer.without_protection:nothing_noted",
 )
-def test_C19_a_committed_change_reaches_the_store_although_nobody_announced_it(here: Realm) -> None:
+def test_C19_a_committed_change_reaches_the_store_although_it_was_never_announced(here: Realm) -> None:
     async def scenario() -> int:
         here.editor.change([host(1), endpoint(1)], who="alice")
         term = await here.settled()
@@ -228,7 +228,7 @@ def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
     without="holdfast.server.syncer.target:unchanged",
     by="tests.server.syncer.without_protection:whatever_it_is_now",
 )
-def test_C21_what_somebody_changed_meanwhile_is_looked_at_again_before_it_is_written(here: Realm) -> None:
+def test_C21_a_key_that_changed_meanwhile_is_compared_again_before_it_is_written(here: Realm) -> None:
     async def scenario() -> bytes:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.settled()

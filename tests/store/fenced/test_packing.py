@@ -62,7 +62,7 @@ def test_a_key_under_way_waits_and_keeps_its_order() -> None:
     assert packing.next() == [2]
 
 
-def test_a_failed_write_goes_again_before_the_others_and_alone_if_told() -> None:
+def test_a_failed_write_goes_again_before_the_others_and_alone_on_request() -> None:
     packing = Packing([put(i) for i in range(4)])
     pack = packing.next()
     packing.done(pack)

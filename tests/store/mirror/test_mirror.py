@@ -108,7 +108,7 @@ def test_changes_of_one_key_are_one_change() -> None:
     asyncio.run(main())
 
 
-def test_a_key_that_came_and_went_is_handed_out_because_somebody_may_have_looked_meanwhile() -> None:
+def test_a_key_that_came_and_went_is_handed_out_because_a_reader_may_have_seen_it_meanwhile() -> None:
     async def main() -> None:
         ground = Ground()
         async with ground.running():
@@ -475,7 +475,7 @@ def test_C14_a_snapshot_that_breaks_half_way_changes_nothing(etcd: EmbeddedEtcd,
     asyncio.run(main())
 
 
-def test_a_store_that_says_no_is_told_of_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_refuses_is_reported_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
     async def main() -> None:

@@ -104,7 +104,7 @@ def test_a_store_restored_onto_one_member_is_believed_once_the_others_have_been_
     assert endpoints.floor.revision == 2
 
 
-def test_a_member_that_has_answered_since_it_failed_still_speaks_for_the_store() -> None:
+def test_a_member_that_has_answered_since_it_failed_still_counts_for_the_store() -> None:
     endpoints = MemberList(("a", "b"))
     endpoints.failed("b", NOW)
     endpoints.judge("b", at(10), RevisionFloor(), NOW)
@@ -114,7 +114,7 @@ def test_a_member_that_has_answered_since_it_failed_still_speaks_for_the_store()
 
 
 @pytest.mark.parametrize("fault", ["failed", "went backwards"])
-def test_C29_a_member_that_failed_long_ago_and_was_not_asked_since_still_speaks_for_the_store(fault: str) -> None:
+def test_C29_a_member_that_failed_long_ago_and_was_not_asked_since_still_counts_for_the_store(fault: str) -> None:
     endpoints = MemberList(("a", "b"))
     endpoints.judge("a", at(10), RevisionFloor(), NOW)
     if fault == "failed":

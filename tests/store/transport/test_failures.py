@@ -46,20 +46,20 @@ def test_an_error_of_etcd_is_named(message: str, code: int, kind: type) -> None:
         ("etcdserver: too many requests", False),
     ],
 )
-def test_whether_a_write_may_have_happened_is_told(message: str, uncertain: bool) -> None:
+def test_a_failure_states_whether_the_write_may_have_happened(message: str, uncertain: bool) -> None:
     finding = said(message, 14)
     assert isinstance(finding, Failed)
     assert (finding.uncertain, finding.refused) == (uncertain, False)
 
 
 @pytest.mark.parametrize("message", ["connection closed", "write tcp 127.0.0.1:1: use of closed network connection"])
-def test_a_gateway_that_its_own_server_does_not_let_in_is_told_in_any_of_its_words(message: str) -> None:
+def test_a_gateway_that_its_own_server_does_not_let_in_is_recognized_in_any_of_its_words(message: str) -> None:
     finding = said(message, 14, Login(certificate=True))
     assert isinstance(finding, Failed)
     assert "needs the clientAuth usage too" in finding.why
 
 
-def test_an_expired_certificate_and_another_name_are_told_apart() -> None:
+def test_an_expired_certificate_and_another_name_are_distinguished() -> None:
     expired = ssl.SSLCertVerificationError(1, "x")
     expired.verify_message = "certificate has expired"
     renamed = ssl.SSLCertVerificationError(1, "x")
@@ -80,7 +80,7 @@ def test_a_proxy_that_finds_no_etcd_behind_it_is_merely_away() -> None:
     assert not finding.refused
 
 
-def test_a_user_without_the_right_role_is_told_so() -> None:
+def test_a_user_without_the_right_role_gets_that_as_the_reason() -> None:
     finding = said("etcdserver: permission denied", 7, Login(user=True))
     assert isinstance(finding, Failed)
     assert "denies our user this key" in finding.why

@@ -169,7 +169,7 @@ def test_the_body_must_match(said: Sequence[bytes], expected: ProbeCode) -> None
     assert code(*said, body="OK") is expected
 
 
-def test_a_body_that_floods_is_looked_at_no_further_than_64_kib() -> None:
+def test_a_body_that_floods_is_read_no_further_than_64_kib() -> None:
     assert code(HEAD + b"\r\n", *[b"x" * 8_192] * 8, body="OK") is ProbeCode.L7RSP
     assert code(HEAD + b"\r\n", *[b"x" * 8_192] * 7, b"x" * 8_000 + b"OK", body="OK") is ProbeCode.L7OK
 

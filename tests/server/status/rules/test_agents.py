@@ -134,7 +134,7 @@ def test_a_deposed_leader_writes_nothing(here: Observatory) -> None:
 
 
 @fault("C13", without="holdfast.model.base.kind:Kind.decode", by="tests.server.status.without_protection:decode_or_die")
-def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nobody(here: Observatory) -> None:
+def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nothing(here: Observatory) -> None:
     async def scenario() -> dict[bytes, AgentSeen]:
         await here.world.put(agent_key("r1"), b'"up"')
         await here.report("r2")

@@ -33,7 +33,7 @@ def ago(age: float) -> str:
     return (WALL - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_a_report_of_just_under_the_threshold_is_nothing_to_speak_of() -> None:
+def test_a_report_of_just_under_the_threshold_is_not_warned_about() -> None:
     assert said(Staleness(), ago(300)) is None
 
 
@@ -76,7 +76,7 @@ def test_zones_and_offsets_are_understood(text: str) -> None:
 
 
 @fault("C8", without="holdfast.server.status.rules.staleness:is_judged", returns=True)
-def test_C8_old_times_in_a_snapshot_are_nobodys_fault() -> None:
+def test_C8_old_times_in_a_snapshot_are_not_counted_as_late() -> None:
     staleness = Staleness()
     assert said(staleness, ago(86_400), live=False) is None
     assert sum(staleness.counted.values()) == 0
