@@ -153,7 +153,7 @@ class Ids:
 
 
 @dataclass
-class Site:
+class HostHarness:
     """One host. Everything here outlives its agent."""
 
     world: World

@@ -12,7 +12,7 @@ from holdfast.store.api import Put
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
-from tests.agent.harness import REGION, Ids, Site, another_store
+from tests.agent.harness import REGION, HostHarness, Ids, another_store
 from tests.agent.test_reconciler import P1, on_a_site, peer
 from tests.sim.agent_scenario import SwallowingIds
 
@@ -28,7 +28,7 @@ def removals_of(kernel: FakeKernel) -> list[ClaimKey]:
 def test_N1_what_was_deleted_while_the_agent_was_down_goes_when_it_is_back(tmp_path: Path) -> None:
     ids = Ids()
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -50,7 +50,7 @@ def test_N1_what_was_deleted_while_the_agent_was_down_goes_when_it_is_back(tmp_p
     by="tests.agent.without_protection:as_planned",
 )
 def test_N4_a_host_that_is_back_while_the_prune_walks_its_list_is_left_alone(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         names = ["a", "b", "c"]
         fleet.write(*[fleet.joins(name, number) for number, name in enumerate(names, start=1)])
@@ -76,7 +76,7 @@ async def _at_once() -> None:
     """No time passes."""
 
 
-def _when_removing(site: Site, then: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+def _when_removing(site: HostHarness, then: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
     """Calls `then` when the first deletion has been handed over."""
 
     async def pause() -> None:
@@ -90,7 +90,7 @@ def _when_removing(site: Site, then: Callable[[], Awaitable[None]]) -> Callable[
 def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> None:
     ids = Ids()
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
         site.start()
@@ -119,7 +119,7 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
     by="tests.agent.without_protection:with_all_its_claims",
 )
 def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("old", 1), fleet.joins("other", 9))
         site.start()
@@ -136,7 +136,7 @@ def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path
 
 
 def test_N8_an_address_that_changed_hands_while_the_agent_was_down_is_never_absent(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("old", 1), fleet.runs("w", "old", "10.65.0.1/32"))
         site.start()
@@ -155,7 +155,7 @@ def test_N8_an_address_that_changed_hands_while_the_agent_was_down_is_never_abse
 
 @fault("N9", without="holdfast.agent.gates.dependents:DependentsGate.judge")
 def test_N9_a_prefix_that_has_a_new_owner_is_routed_throughout(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("old", 1), fleet.runs("w", "old", "10.65.0.1/32"))
         site.start()
@@ -178,7 +178,7 @@ def test_N9_a_prefix_that_has_a_new_owner_is_routed_throughout(tmp_path: Path) -
 def test_N10_a_deletion_that_comes_before_the_handler_is_ready_waits_for_it(tmp_path: Path) -> None:
     ids = SwallowingIds()
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
         site.start()
@@ -197,7 +197,7 @@ def test_N10_a_deletion_that_comes_before_the_handler_is_ready_waits_for_it(tmp_
 
 @fault("N12", without="holdfast.agent.desired.watcher:is_complete", returns=True)
 def test_N12_a_source_that_does_not_answer_for_ten_minutes_is_not_empty(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -215,7 +215,7 @@ def test_N12_a_source_that_does_not_answer_for_ten_minutes_is_not_empty(tmp_path
 
 @fault("N13", without="holdfast.agent.gates.store_path:on_path", returns=[])
 def test_N13_the_path_to_the_store_is_deleted_last_and_stays_when_its_delete_was_a_mistake(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         known = [
             fleet.joins("a", 1),
@@ -244,7 +244,7 @@ def test_N13_the_path_to_the_store_is_deleted_last_and_stays_when_its_delete_was
 @fault("N19", without="holdfast.reconcile.sync:SyncGate.judge")
 def test_N19_objects_known_only_by_their_tag_stay_until_every_source_is_complete(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
+        site = HostHarness(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
         first, second = site.fleet("region"), site.fleet("region-b")
         first.name_it()
         second.name_it()
@@ -269,7 +269,7 @@ def test_N19_objects_known_only_by_their_tag_stay_until_every_source_is_complete
 
 @fault("C39", without="holdfast.agent.desired.watcher:unreadable_keys", returns=[])
 def test_C39_the_state_of_a_live_host_whose_value_cannot_be_read_stays(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()

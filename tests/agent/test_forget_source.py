@@ -9,14 +9,14 @@ from pathlib import Path
 from holdfast.agent.claims import route
 from holdfast.reconcile import BrakeLimits
 from holdfast.testing import World, simulate
-from tests.agent.harness import Fleet, Site, another_store
+from tests.agent.harness import Fleet, HostHarness, another_store
 
 P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
 
 
-def play(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
+def play(scene: Callable[[HostHarness], Awaitable[None]], folder: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, folder, stores={"region-a": world.store, "region-b": another_store()})
+        site = HostHarness(world, folder, stores={"region-a": world.store, "region-b": another_store()})
         try:
             await scene(site)
         finally:
@@ -25,7 +25,7 @@ def play(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
     simulate(1, scenario)
 
 
-async def two_sources_then_the_second_is_gone(site: Site) -> None:
+async def two_sources_then_the_second_is_gone(site: HostHarness) -> None:
     """Two sources, each with a host and a workload; after a restart the second one is unreachable."""
     for number, name in enumerate(("region-a", "region-b"), 1):
         fleet: Fleet = site.fleet(name)
@@ -41,7 +41,7 @@ async def two_sources_then_the_second_is_gone(site: Site) -> None:
 
 
 def test_without_it_the_source_keeps_what_it_had_for_ever(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await two_sources_then_the_second_is_gone(site)
         await asyncio.sleep(3_600)
         assert {P1, P2} <= site.shapes.keys()
@@ -50,7 +50,7 @@ def test_without_it_the_source_keeps_what_it_had_for_ever(tmp_path: Path) -> Non
 
 
 def test_what_only_a_forgotten_source_wanted_goes_and_the_rest_stays(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await two_sources_then_the_second_is_gone(site)
         site.running.sync_gate.forget("region-b")
         site.running.loop.dirty.mark_all()
@@ -62,7 +62,7 @@ def test_what_only_a_forgotten_source_wanted_goes_and_the_rest_stays(tmp_path: P
 
 
 def test_a_forgotten_source_that_delivers_a_list_after_all_counts_again(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await two_sources_then_the_second_is_gone(site)
         site.running.sync_gate.forget("region-b")
         site.running.loop.dirty.mark_all()
@@ -80,7 +80,7 @@ def test_a_host_whose_only_source_was_forgotten_deletes_nothing_without_a_second
     """Less than half would stay: the brake needs an operator as well."""
 
     async def scenario(world: World) -> None:
-        site = Site(world, tmp_path, limits=BrakeLimits())
+        site = HostHarness(world, tmp_path, limits=BrakeLimits())
         fleet = site.fleet()
         fleet.name_it()
         fleet.write(*[fleet.joins(f"h{n}", n) for n in range(1, 6)])

@@ -12,7 +12,7 @@ from holdfast.model.base.time import seconds
 from holdfast.reconcile import Owned
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
-from tests.agent.harness import Site
+from tests.agent.harness import HostHarness
 
 P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
 _read = JournaledTarget.read
@@ -26,9 +26,9 @@ async def what_the_journal_remembers(
     return [(key, owned) for key, owned in found if owned.source], upto
 
 
-def play(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
+def play(scene: Callable[[HostHarness], Awaitable[None]], folder: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, folder)
+        site = HostHarness(world, folder)
         site.fleet().name_it()
         try:
             await scene(site)
@@ -38,7 +38,7 @@ def play(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
     simulate(1, scenario)
 
 
-async def two_peers_then_a_stop(site: Site) -> None:
+async def two_peers_then_a_stop(site: HostHarness) -> None:
     fleet = site.fleet()
     fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
     fleet.write(fleet.runs("w", "a", "10.65.0.1/32"), fleet.runs("v", "b", "10.65.0.2/32"))
@@ -54,7 +54,7 @@ async def two_peers_then_a_stop(site: Site) -> None:
     by="tests.agent.test_lost_state_folder:what_the_journal_remembers",
 )
 def test_N18_a_host_that_left_with_the_journal_goes_all_the_same(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await two_peers_then_a_stop(site)
         fleet = site.fleet()
         fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
@@ -68,7 +68,7 @@ def test_N18_a_host_that_left_with_the_journal_goes_all_the_same(tmp_path: Path)
 
 
 def test_N18_without_the_journal_nothing_that_is_wanted_is_touched(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await two_peers_then_a_stop(site)
         made = len(site.kernel.calls)
         site.start()
@@ -80,7 +80,7 @@ def test_N18_without_the_journal_nothing_that_is_wanted_is_touched(tmp_path: Pat
 
 
 def test_N18_objects_known_only_by_their_tag_stay_until_every_source_is_complete(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await two_peers_then_a_stop(site)
         site.unreachable = {"region"}
         site.start()

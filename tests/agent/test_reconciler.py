@@ -15,7 +15,7 @@ from holdfast.runtime.decision_log import history
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.dataplane.conformance import tunnel
-from tests.agent.harness import Ids, Site, another_store
+from tests.agent.harness import HostHarness, Ids, another_store
 from tests.agent.journal.failing_files import FullDisk
 
 P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
@@ -26,9 +26,9 @@ def peer(number: int) -> dict[object, object]:
     return dict(tunnel(f"10.99.0.{number}", f"66:00:00:00:00:{number:02x}", f"192.0.2.{number}"))
 
 
-def on_a_site(scene: Callable[[Site], Awaitable[None]], folder: Path, **site: object) -> None:
+def on_a_site(scene: Callable[[HostHarness], Awaitable[None]], folder: Path, **site: object) -> None:
     async def scenario(world: World) -> None:
-        here = Site(world, folder, **site)  # type: ignore[arg-type]
+        here = HostHarness(world, folder, **site)  # type: ignore[arg-type]
         for name in here.stores:
             here.fleet(name).name_it()
         try:
@@ -40,7 +40,7 @@ def on_a_site(scene: Callable[[Site], Awaitable[None]], folder: Path, **site: ob
 
 
 def test_a_host_and_its_workload_are_programmed(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         site.start()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
@@ -51,7 +51,7 @@ def test_a_host_and_its_workload_are_programmed(tmp_path: Path) -> None:
 
 
 def test_a_host_that_leaves_takes_all_of_it_with_it(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -66,7 +66,7 @@ def test_a_host_that_leaves_takes_all_of_it_with_it(tmp_path: Path) -> None:
 
 
 def test_a_local_workload_waits_for_its_interface_and_goes_with_it(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("me", 7), fleet.runs("w", "me", "10.65.0.1/32", interface="tap-w"))
         site.start()
@@ -84,7 +84,7 @@ def test_a_local_workload_waits_for_its_interface_and_goes_with_it(tmp_path: Pat
 
 
 def test_a_restart_changes_nothing_in_the_kernel(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"), fleet.runs("v", "a", "10.65.0.2/32"))
         site.start()
@@ -100,7 +100,7 @@ def test_a_restart_changes_nothing_in_the_kernel(tmp_path: Path) -> None:
 
 
 def test_a_lost_journal_is_made_again_from_the_kernels_tags_without_touching_it(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -120,7 +120,7 @@ def test_a_lost_journal_is_made_again_from_the_kernels_tags_without_touching_it(
 
 
 def test_a_host_that_changes_its_address_keeps_its_routes_throughout(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -136,7 +136,7 @@ def test_a_host_that_changes_its_address_keeps_its_routes_throughout(tmp_path: P
 
 
 def test_a_brake_on_routes_is_not_evaded_by_deleting_what_they_depend_on(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         many = [fleet.runs(f"w{n}", "a", f"10.65.1.{n}/32") for n in range(30)]
         hosts = [fleet.joins(f"h{n}", 100 + n) for n in range(30)]
@@ -161,7 +161,7 @@ def test_a_brake_on_routes_is_not_evaded_by_deleting_what_they_depend_on(tmp_pat
 
 
 def test_objects_that_another_program_flushed_are_created_again_at_once(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -177,7 +177,7 @@ def test_objects_that_another_program_flushed_are_created_again_at_once(tmp_path
 
 
 def test_what_was_flushed_without_an_event_is_made_again_by_the_audit(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1))
         site.start()
@@ -189,7 +189,7 @@ def test_what_was_flushed_without_an_event_is_made_again_by_the_audit(tmp_path: 
 
 
 def test_an_interrupted_dump_prunes_nothing_and_is_read_again(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1))
         site.start()
@@ -204,7 +204,7 @@ def test_an_interrupted_dump_prunes_nothing_and_is_read_again(tmp_path: Path) ->
 
 
 def test_what_the_dataplane_needs_itself_is_kept_like_a_route(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         site.start()
         await site.settled()
         assert site.shapes == {rule(4, 100): RoutingRule(100)}
@@ -216,7 +216,7 @@ def test_what_the_dataplane_needs_itself_is_kept_like_a_route(tmp_path: Path) ->
 
 
 def test_the_first_source_that_wants_a_claim_has_it_and_the_next_one_after_it(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         first, second = site.fleet("region"), site.fleet("region-b")
         first.write(first.joins("a", 1, mac=1))
         second.write(second.joins("z", 1, mac=9))
@@ -229,7 +229,7 @@ def test_the_first_source_that_wants_a_claim_has_it_and_the_next_one_after_it(tm
         assert forwarding(4, "66:00:00:00:00:01") not in site.shapes
 
     async def with_two(world: World) -> None:
-        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
+        site = HostHarness(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
         for name in site.stores:
             site.fleet(name).name_it()
         try:
@@ -242,7 +242,7 @@ def test_the_first_source_that_wants_a_claim_has_it_and_the_next_one_after_it(tm
 
 def test_a_claim_stays_with_its_source_until_that_source_is_complete(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
+        site = HostHarness(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
         first, second = site.fleet("region"), site.fleet("region-b")
         first.name_it()
         second.name_it()
@@ -265,7 +265,7 @@ def test_a_claim_stays_with_its_source_until_that_source_is_complete(tmp_path: P
 
 
 def test_two_live_owners_of_a_claim_are_named_and_the_newer_one_has_it(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1))
         fleet.write(fleet.joins("b", 2, tunnel=1))
@@ -279,7 +279,7 @@ def test_two_live_owners_of_a_claim_are_named_and_the_newer_one_has_it(tmp_path:
 
 
 def test_a_migrating_workload_is_programmed_where_it_goes_and_routed_to_where_it_is(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("me", 7), fleet.joins("a", 1), fleet.joins("b", 2))
         fleet.write(fleet.runs("w", "a", "10.65.0.1/32"), fleet.runs("v", "a", "10.65.0.2/32"))
@@ -301,7 +301,7 @@ def test_a_migrating_workload_is_programmed_where_it_goes_and_routed_to_where_it
 def test_a_handler_that_cannot_be_read_gets_every_claim_again_after_a_crash(tmp_path: Path) -> None:
     ids = Ids()
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1))
         ids.refuse = lambda _change: "not now"
@@ -319,7 +319,7 @@ def test_a_handler_that_cannot_be_read_gets_every_claim_again_after_a_crash(tmp_
 
 
 def test_what_was_done_to_a_claim_and_why_is_in_the_history(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -335,7 +335,7 @@ def test_what_was_done_to_a_claim_and_why_is_in_the_history(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_a_store_of_another_fleet_changes_nothing(tmp_path: Path, epoch: int) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1))
         site.start()
@@ -351,7 +351,7 @@ def test_a_store_of_another_fleet_changes_nothing(tmp_path: Path, epoch: int) ->
 
 
 def test_a_nexthop_in_use_waits_for_its_routes(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -372,7 +372,7 @@ def test_a_nexthop_in_use_waits_for_its_routes(tmp_path: Path) -> None:
 def test_deletes_allowed_at_the_syncer_pass_here_up_to_the_allowed_revision(
     tmp_path: Path, later: bool, left: int
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(*[fleet.joins(f"h{n}", n) for n in range(1, 41)])
         site.start()
@@ -390,7 +390,9 @@ def test_deletes_allowed_at_the_syncer_pass_here_up_to_the_allowed_revision(
 
 def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()}, limits=BrakeLimits())
+        site = HostHarness(
+            world, tmp_path, stores={"region": world.store, "region-b": another_store()}, limits=BrakeLimits()
+        )
         first, second = site.fleet("region"), site.fleet("region-b")
         first.name_it()
         second.name_it()
@@ -415,7 +417,7 @@ def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: 
 def test_a_source_that_is_not_configured_any_more_counts_as_empty_behind_the_brake(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         both = {"region": world.store, "region-b": another_store()}
-        site = Site(world, tmp_path, stores=both, limits=BrakeLimits())
+        site = HostHarness(world, tmp_path, stores=both, limits=BrakeLimits())
         first, second = site.fleet("region"), site.fleet("region-b")
         first.name_it()
         second.name_it()
@@ -441,7 +443,7 @@ def test_a_source_that_is_not_configured_any_more_counts_as_empty_behind_the_bra
 
 
 def test_a_host_that_is_back_as_another_with_the_same_addresses_changes_only_the_journal(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1, uid="first"))
         site.start()
@@ -457,7 +459,7 @@ def test_a_host_that_is_back_as_another_with_the_same_addresses_changes_only_the
 
 
 def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         site.start()
         await site.settled()
@@ -475,7 +477,7 @@ def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: P
 
 
 def test_a_restored_store_deletes_nothing_until_an_operator_confirms_it(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet, store = site.fleet(), site.world.store
         fleet.write(fleet.joins("a", 1))
         backup = store.revision
@@ -497,7 +499,7 @@ def test_a_restored_store_deletes_nothing_until_an_operator_confirms_it(tmp_path
 def test_another_fleets_store_in_the_place_of_ours_changes_nothing_however_far_its_revisions_are(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet, store = site.fleet(), site.world.store
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
         site.start()
@@ -518,7 +520,7 @@ def test_another_fleets_store_in_the_place_of_ours_changes_nothing_however_far_i
 
 
 def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours_are_not(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         absurd = fleet.runs("w", "me", "10.65.0.1/32", interface="x" * 1_200_000)
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2, uid="x" * 200_000), absurd)
@@ -532,7 +534,7 @@ def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours
 
 
 def test_a_stop_before_the_first_complete_list_leaves_the_journal_unchanged(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         site.start()
@@ -551,7 +553,7 @@ def test_a_stop_before_the_first_complete_list_leaves_the_journal_unchanged(tmp_
     on_a_site(scene, tmp_path)
 
 
-def _killed(site: Site) -> Callable[[], Awaitable[None]]:
+def _killed(site: HostHarness) -> Callable[[], Awaitable[None]]:
     async def kill() -> None:
         site.node.kill()
 
@@ -559,7 +561,7 @@ def _killed(site: Site) -> Callable[[], Awaitable[None]]:
 
 
 def test_the_gauges_show_peers_claims_journal_and_pending_deletes(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "me", "10.65.0.1/32"))
         site.start()

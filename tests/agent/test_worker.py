@@ -194,9 +194,9 @@ def test_a_dry_run_heeds_a_pause_and_a_source_that_was_forgotten(agent: Agent) -
     assert "held     create route 10.65.0.2/32" in told
     assert "“the rack is moved”" in told
     agent.process.stop()
-    wishes = {"forgotten": {agent.region.segment: {"who": "alice", "why": "gone", "at": "2026-01-01T00:00:00Z"}}}
+    intents = {"forgotten": {agent.region.segment: {"who": "alice", "why": "gone", "at": "2026-01-01T00:00:00Z"}}}
     book = agent.base / "state" / "intents" / "agent.peers.json"
-    book.write_bytes(msgspec.json.encode(wishes))
+    book.write_bytes(msgspec.json.encode(intents))
     unreachable = agent.dry_runs("--set", "store.endpoints=http://127.0.0.1:1", "--set", "store.call_deadline=1s")
     assert "delete route 10.65.0.9/32" in " ".join(unreachable.split())
     book.write_bytes(b"{")

@@ -97,7 +97,7 @@ class Truth:
         self.blind = ""
 
 
-class Site:
+class BalancerHarness:
     """One balancer. The dataplane outlives it; `start` after a kill is a restart."""
 
     def __init__(self, node: Node, folder: Path, dataplane: FakeDataplane | None = None) -> None:

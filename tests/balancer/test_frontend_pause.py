@@ -21,7 +21,7 @@ from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
-from tests.balancer.harness import Site, configuration, simple
+from tests.balancer.harness import BalancerHarness, configuration, simple
 
 ADA = Who(1000, 1, "ada")
 BOTH, ONE_LEFT = {"b1": 100, "b2": 100}, {"b1": 0, "b2": 100}
@@ -30,7 +30,7 @@ BOTH, ONE_LEFT = {"b1": 100, "b2": 100}, {"b1": 0, "b2": 100}
 class Operator:
     """Somebody at the control socket of a balancer with two frontends, f1 and f2, of the same two backends."""
 
-    def __init__(self, site: Site, folder: Path) -> None:
+    def __init__(self, site: BalancerHarness, folder: Path) -> None:
         self.site = site
         self._folder = folder
         self.start()
@@ -57,7 +57,7 @@ class Operator:
 
 def play(story: Callable[[Operator], Coroutine[Any, Any, None]], folder: Path) -> None:
     async def scenario(world: World) -> None:
-        ask = Operator(Site(world.node("lb"), folder / "log"), folder)
+        ask = Operator(BalancerHarness(world.node("lb"), folder / "log"), folder)
         await asyncio.sleep(40)
         await story(ask)
 

@@ -25,15 +25,15 @@ from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
 from holdfast.testing.sim.nodes import WALL_START
-from tests.balancer.harness import Site, configuration, simple
+from tests.balancer.harness import BalancerHarness, configuration, simple
 
 VIP = Vip.of("192.0.2.1", "tcp", 80)
-Story = Callable[[World, Site], Coroutine[Any, Any, None]]
+Story = Callable[[World, BalancerHarness], Coroutine[Any, Any, None]]
 
 
 def play(story: Story, folder: Path, seed: int = 1) -> None:
     async def scenario(world: World) -> None:
-        await story(world, Site(world.node("lb"), folder))
+        await story(world, BalancerHarness(world.node("lb"), folder))
 
     simulate(seed, scenario)
 
@@ -43,19 +43,19 @@ def intent(what: IntentKind, name: str, weight: int | None = None) -> Intent:
     return Intent(what=what, scope=scope, who="ada", why="maintenance", since=WALL_START, weight=weight)
 
 
-def apply_intents(site: Site, *intents: Intent) -> None:
+def apply_intents(site: BalancerHarness, *intents: Intent) -> None:
     reconciler, clock = site.reconciler, site.node.clock
     reconciler.touch(reconciler.balancer.apply_intents(intents, clock.wall(), clock.now()))
     reconciler.reloaded()
 
 
-async def settled(site: Site, config: BalancerSettings, until: float = 40) -> None:
+async def settled(site: BalancerHarness, config: BalancerSettings, until: float = 40) -> None:
     site.start(config)
     await asyncio.sleep(until)
 
 
 def test_a_first_start_programs_everything_after_the_window(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         site.start(simple(1, 2))
         await asyncio.sleep(4.9)
         assert site.dataplane.calls == []
@@ -71,7 +71,7 @@ def open_at_once(warm: WarmUp, frontend: str | None, now: Instant) -> None:
 
 @fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
 def test_B1_a_restart_while_a_backend_is_slow_sets_no_weight_to_zero(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2, 3)
         await settled(site, config)
         site.node.kill()
@@ -90,7 +90,7 @@ def test_B1_a_restart_while_a_backend_is_slow_sets_no_weight_to_zero(tmp_path: P
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, seed: int) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2, 3, 4, frontends=3, extra="slow_start: 20s")
         site.truth.down = {"b2"}
         await settled(site, config)
@@ -110,7 +110,7 @@ def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, s
 
 
 def test_a_restart_meets_a_backend_that_was_flushed_long_ago_and_leaves_it_alone(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = msgspec.structs.replace(simple(1, 2), healthchecks=slow_checks())
         site.truth.down = {"b1"}
         await settled(site, config, until=60)
@@ -149,7 +149,7 @@ def shuffled(config: BalancerSettings, seed: int) -> BalancerSettings:
 def test_two_balancers_with_shuffled_configuration_make_equal_calls_and_equal_tables(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         config = simple(1, 2, 3, 10, 11, frontends=12)
-        one, other = (Site(world.node(name), tmp_path / name) for name in ("one", "other"))
+        one, other = (BalancerHarness(world.node(name), tmp_path / name) for name in ("one", "other"))
         one.start(config)
         other.start(shuffled(config, world.seed))
         await asyncio.sleep(40)
@@ -169,7 +169,7 @@ def test_two_balancers_with_shuffled_configuration_make_equal_calls_and_equal_ta
 
 
 def test_B2_calls_are_made_in_numeric_order_whatever_the_file_says(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, shuffled(simple(1, 2, 10, frontends=10), 7))
         keys = [call.key for call in site.dataplane.calls]
         vips = [key for key in keys if key == VipKey(key.vip)]
@@ -182,7 +182,7 @@ def test_B2_calls_are_made_in_numeric_order_whatever_the_file_says(tmp_path: Pat
 
 
 def test_a_transition_reaches_the_dataplane_within_one_batch(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, check=", fall: 1"))
         site.dataplane.calls.clear()
         site.truth.down = {"b1"}
@@ -202,7 +202,7 @@ def first_user(balancer: Any, backends: Any) -> set[str]:
     by="tests.balancer.test_reconciler:first_user",
 )
 def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, frontends=4))
         site.truth.down = {"b1"}
         await asyncio.sleep(2)
@@ -217,7 +217,7 @@ def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> 
 
 @fault("B5", without="holdfast.balancer.desired.state:carry_over", by="tests.balancer.test_reconciler:fresh_start")
 def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, 3))
         apply_intents(site, intent(IntentKind.DISABLE, "b3"))
         await asyncio.sleep(1)
@@ -237,7 +237,7 @@ def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> Non
 
 
 def test_a_reload_during_warm_up_writes_nothing_and_does_not_restart_the_clock(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         site.start(simple(1, 2))
         await asyncio.sleep(4)
         site.reload(simple(1, 2, 3))
@@ -257,7 +257,7 @@ def weight_alone(wanted: Any, held: Any) -> bool:
 
 @fault("B6", without="holdfast.balancer.reconciler:_same", by="tests.balancer.test_reconciler:weight_alone")
 def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
         clients = [n for n in range(200) if site.dataplane.connect(VIP, n) == backend("10.0.0.1", 80)]
         assert clients
@@ -273,7 +273,7 @@ def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp
 
 
 def test_a_flush_on_down_waits_one_interval(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, check=", fall: 1"))
         entry = VipKey(VIP, backend("10.0.0.1", 80))
         site.truth.down = {"b1"}
@@ -291,7 +291,7 @@ def in_place(vips: Any, change: Any) -> bool:
 
 @fault("B9", without="holdfast.balancer.target:VipTarget._is_live", by="tests.balancer.test_reconciler:in_place")
 def test_B9_what_cannot_change_live_is_torn_down_and_rebuilt(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
         site.reload(simple(1, 2, extra="src_ip_sticky: true"))
         await asyncio.sleep(1)
@@ -307,7 +307,7 @@ def one_at(server: str, address: str) -> BalancerSettings:
 
 
 def test_B9_a_frontend_that_moves_to_the_other_family_is_served_there_and_nowhere_else(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, one_at("10.0.0.1", "192.0.2.1"))
         site.reload(one_at("2001:db8::1", "2001:db8::80"))
         await asyncio.sleep(35)
@@ -324,7 +324,7 @@ def released_again(warm: WarmUp, known: Any, now: Instant) -> Any:
     "B11", without="holdfast.balancer.warm_up:WarmUp.released_now", by="tests.balancer.test_reconciler:released_again"
 )
 def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         site.start(simple(1, 2))
         await asyncio.sleep(6)
         early = list(site.dataplane.calls)
@@ -337,7 +337,7 @@ def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync
 
 @fault("B14", without="holdfast.balancer.desired.state:_event", by="tests.balancer.test_reconciler:never_late")
 def test_B14_failures_of_a_late_prober_take_no_backend_down(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
         site.truth.late = True
         await asyncio.sleep(10)
@@ -360,7 +360,7 @@ async def nobody_notices(reconciler: Any) -> None:
     by="tests.balancer.test_reconciler:nobody_notices",
 )
 def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
         full = dict(site.dataplane.objects)
         site.dataplane.away = "it is restarting"
@@ -377,7 +377,7 @@ def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: P
 
 
 def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2)
         await settled(site, config)
         site.node.kill()
@@ -394,7 +394,7 @@ def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(
 
 @fault("B16", without="holdfast.balancer.reconciler:_still_there", by="tests.balancer.test_reconciler:as_touched")
 def test_B16_a_frontend_that_is_removed_between_event_and_handling_is_tolerated(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, frontends=2, check=", fall: 1"))
         site.reconciler.touch(["f2"])
         site.reload(simple(1, 2, frontends=1))
@@ -411,7 +411,7 @@ def as_touched(touched: set[str], frontends: Any) -> set[str]:
 
 @fault("B21", without="holdfast.balancer.reconciler:VipReconciler._check_prober")
 def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, extra="slow_start: 20s"))
         site.truth.down = {"b1"}
         await asyncio.sleep(3)
@@ -434,7 +434,7 @@ def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_
 def test_B15_lost_objects_are_restored_at_once_while_the_prober_is_silent(tmp_path: Path) -> None:
     """Also to a backend in the midst of its slow start; but nothing that health alone would have changed."""
 
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, 3, extra="slow_start: 60s", check=", fall: 1"))
         site.truth.down = {"b1", "b3"}
         await asyncio.sleep(3)
@@ -455,7 +455,7 @@ def test_B15_lost_objects_are_restored_at_once_while_the_prober_is_silent(tmp_pa
 
 
 def test_an_operator_intent_passes_although_the_prober_is_silent(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
         site.truth.dead = True
         await asyncio.sleep(5)
@@ -469,7 +469,7 @@ def test_an_operator_intent_passes_although_the_prober_is_silent(tmp_path: Path)
 @pytest.mark.parametrize("how", ["dead", "blind"])
 @fault("B22", without="holdfast.balancer.gates:HealthGate.judge")
 def test_B22_without_a_prober_at_the_start_the_adopted_state_stays(tmp_path: Path, how: str) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2)
         await settled(site, config)
         site.node.kill()
@@ -493,7 +493,7 @@ def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) ->
     by="tests.balancer.test_reconciler:from_the_beginning",
 )
 def test_B23_a_restart_continues_slow_starts_and_begins_none(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2, extra="slow_start: 100s")
         await settled(site, config)
         site.truth.down = {"b1"}
@@ -517,7 +517,7 @@ def test_B23_a_restart_continues_slow_starts_and_begins_none(tmp_path: Path) -> 
 
 @fault("B25", without="holdfast.balancer.desired.state:BalancerState._is_serving", returns=False)
 def test_B25_one_lost_probe_after_a_restart_flushes_no_backend(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2)
         await settled(site, config)
         site.node.kill()
@@ -534,7 +534,7 @@ def test_B25_one_lost_probe_after_a_restart_flushes_no_backend(tmp_path: Path) -
 
 
 def test_a_refused_change_is_retried_and_delays_no_other(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         stubborn = VipKey(Vip.of("192.0.2.1", "tcp", 80))
         site.dataplane.refuse = lambda change: "no room" if change.key == stubborn else None
         await settled(site, simple(1, 2, frontends=2))
@@ -548,7 +548,7 @@ def test_a_refused_change_is_retried_and_delays_no_other(tmp_path: Path) -> None
 
 
 def test_a_reload_that_drops_more_than_half_of_the_vips_is_held_by_the_brake(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, frontends=6))
         site.reload(simple(1, 2, frontends=2))
         await asyncio.sleep(200)
@@ -559,7 +559,7 @@ def test_a_reload_that_drops_more_than_half_of_the_vips_is_held_by_the_brake(tmp
 
 
 def test_an_unwanted_vip_goes_only_after_the_window_and_its_flows_with_it(tmp_path: Path) -> None:
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         old, gone = Vip.of("192.0.2.77", "tcp", 80), backend("10.0.0.77", 80)
         site.dataplane.objects |= {VipKey(old): VipSettings(), VipKey(old, gone): BackendEntry(100)}
         site.dataplane.connect(old, 1)
@@ -578,7 +578,7 @@ def test_an_unwanted_vip_goes_only_after_the_window_and_its_flows_with_it(tmp_pa
 def test_a_dry_dataplane_for_the_example_of_the_documentation(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "deploy" / "balancer.yaml").read_bytes()
 
-    async def story(world: World, site: Site) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
         loaded = resolve(ConfigFile("example", text), {})
         assert isinstance(loaded, Loaded)
         await settled(site, loaded.config.balancer)

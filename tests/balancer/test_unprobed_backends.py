@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.health import HealthState
 from holdfast.testing import World, simulate
-from tests.balancer.harness import Site, configuration
+from tests.balancer.harness import BalancerHarness, configuration
 from tests.balancer.test_reconciler import apply_intents
 
 CONFIG = configuration(
@@ -27,7 +27,7 @@ frontends:
 
 def test_the_adopted_state_stays_announced_until_health_is_known(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world.node("lb"), tmp_path)
+        site = BalancerHarness(world.node("lb"), tmp_path)
         site.start(CONFIG)
         apply_intents(site)
         await asyncio.sleep(40)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
+from random import Random
 
 from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
@@ -43,17 +43,17 @@ OBJECTS = 30
 HOSTS = 4
 
 
-def change(editor: Editor, region: Region, dice: random.Random) -> int:
+def change(editor: Editor, region: Region, random: Random) -> int:
     """Create, change, move or delete one endpoint; return the acknowledged revision, or 0."""
-    number = dice.randrange(OBJECTS)
-    if dice.random() < 0.3:
+    number = random.randrange(OBJECTS)
+    if random.random() < 0.3:
         return editor.change([WantedObject(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")[0].revision
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=f"w{number}",
-        node=f"h{dice.randrange(HOSTS)}",
+        node=f"h{random.randrange(HOSTS)}",
         endpoint="eth0",
-        ipv4_gateway=str(IPv4Address(dice.getrandbits(32))),  # no two versions alike
+        ipv4_gateway=str(IPv4Address(random.getrandbits(32))),  # no two versions alike
         ip_networks=(f"10.0.0.{number}/32",),
     )
     return editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")[0].revision
@@ -128,17 +128,17 @@ def forked(database: str, etcd: str, region: Region, notes: Path, when: str, ala
 
 
 def main(database: str, etcd: str, name: str, rounds: str, seed: str) -> None:
-    region, dice = Region(name), random.Random(int(seed))
+    region, random = Region(name), Random(int(seed))
     killed = 0
     with tempfile.TemporaryDirectory(prefix="holdfast-syncs-") as folder:
         one_more = partial(forked, database, etcd, region, Path(folder))
         one_more("never", 0)  # inventory and store get their id
         for _ in range(int(rounds)):
             engine = open_engine(database_url(database))
-            change(Editor(engine, region), region, dice)
+            change(Editor(engine, region), region, random)
             engine.dispose()  # a connection must not be shared with a child
-            when = dice.choice(["before", "before", "after", "moment"])
-            alarm = dice.uniform(0.001, 0.1) if when == "moment" else 0
+            when = random.choice(["before", "before", "after", "moment"])
+            alarm = random.uniform(0.001, 0.1) if when == "moment" else 0
             killed += not one_more("never" if alarm else when, alarm)
         one_more("never", 0)
     sys.stdout.write(f"{killed}\n")

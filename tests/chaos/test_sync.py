@@ -7,13 +7,13 @@ import contextlib
 import itertools
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner
@@ -120,21 +120,21 @@ def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the
 ) -> None:
     address = postgres.create_database()
     settings = {"inventory.database": address.replace("+psycopg", ""), "inventory.poll_every": "500ms"}
-    dice = random.Random(19)
+    random = Random(19)
     with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
         editor, inventory = Editor(engine, fleet.region), SqlInventory(engine)
-        acknowledged = [change(editor, fleet.region, dice) for _ in range(4)]
+        acknowledged = [change(editor, fleet.region, random) for _ in range(4)]
         kill_syncer(fleet.leader())
-        acknowledged += [change(editor, fleet.region, dice) for _ in range(4)]
-        without_database(postgres, editor, fleet, dice)
-        acknowledged += [change(editor, fleet.region, dice) for _ in range(4)]
+        acknowledged += [change(editor, fleet.region, random) for _ in range(4)]
+        without_database(postgres, editor, fleet, random)
+        acknowledged += [change(editor, fleet.region, random) for _ in range(4)]
         kill_syncer(fleet.leader())
         assert_synced(fleet, inventory)
         term, old = fleet.wait_led()
         (follower,) = fleet.others(old)
         wait_until(lambda: has_syncer(follower), f"{follower.name} has a syncer")
         assert "does not lead, so its syncer is idle" in follower.ask("syncer", "held").error
-        acknowledged.append(change(editor, fleet.region, dice))
+        acknowledged.append(change(editor, fleet.region, random))
         old.kill()
         editor.change([WantedObject(ENDPOINT, "holdfast-w1-eth0")], who="chaos")
         fleet.wait_led(after=term)
@@ -157,12 +157,12 @@ def kill_syncer(leader: ServerProcess) -> None:
     os.kill(leader.worker("syncer"), signal.SIGKILL)
 
 
-def without_database(postgres: Postgres, editor: Editor, fleet: ServerGroup, dice: random.Random) -> None:
+def without_database(postgres: Postgres, editor: Editor, fleet: ServerGroup, random: Random) -> None:
     """The database is killed and started again. Meanwhile nobody is told that a change was made."""
     postgres.kill()
     try:
         with pytest.raises(DatabaseAway):
-            change(editor, fleet.region, dice)
+            change(editor, fleet.region, random)
     finally:
         postgres.start()
 

@@ -30,7 +30,7 @@ ENDPOINTS = 30
 NAME = "holdfast-w7-eth0"
 
 
-class Site:
+class ServerHarness:
     """One server, its inventory, and an operator beside it."""
 
     def __init__(self, fleet: ServerGroup, engine: Engine, folder: Path) -> None:
@@ -100,21 +100,21 @@ UNHURRIED = {
 
 
 @pytest.fixture(scope="module")
-def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHarness]:
     folder = tmp_path_factory.mktemp("site")
     address = f"sqlite:///{folder}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms", **UNHURRIED}
     made = server_group(one_etcd, 1, command=server.command, settings=settings)
     with fresh_engine(address) as engine, or_skip(made) as fleet:
         fleet.wait_led()
-        site = Site(fleet, engine, folder)
+        site = ServerHarness(fleet, engine, folder)
         wait_until(lambda: not site.server.ask("syncer", "held").error, "the syncer works")
         site.apply(FLEET, "first light")
         wait_until(lambda: site.server.says("store is filled; store identity created"), "both have their id")
         yield site
 
 
-def test_explain_goes_from_the_edit_to_the_key_in_the_store(site: Site) -> None:
+def test_explain_goes_from_the_edit_to_the_key_in_the_store(site: ServerHarness) -> None:
     site.apply(endpoint(7, "10.28.0.254"), "new router")
     told = site.ask("explain", "endpoint", NAME).stdout.splitlines()
     assert told[0] == f"endpoint {NAME} is wanted and in the store."
@@ -128,14 +128,14 @@ def test_explain_goes_from_the_edit_to_the_key_in_the_store(site: Site) -> None:
     assert rows["UNDO"] == f"holdfast undo endpoint {NAME}"
 
 
-def test_history_has_the_edit_and_the_syncers_decision(site: Site) -> None:
+def test_history_has_the_edit_and_the_syncers_decision(site: ServerHarness) -> None:
     site.apply(endpoint(8, "10.28.0.254"), "new router")
     told = site.ask("history", "endpoint", "holdfast-w8-eth0").stdout
     wanted, done = told.index("changed by"), told.index("replace endpoint r1-holdfast-w8-eth0: applied")
     assert "“new router”" in told[wanted:done], "first the wish, then the deed"
 
 
-def test_explain_and_history_show_a_migration_also_after_its_end(site: Site) -> None:
+def test_explain_and_history_show_a_migration_also_after_its_end(site: ServerHarness) -> None:
     name = f"{site.fleet.region.name}-r2"  # hosts of all regions stand side by side in the store
     move = f"- {{kind: migration, name: holdfast-w5-eth0, spec: {{to: {name}}}}}\n"
     site.apply(f"- {{kind: host, name: {name}, spec: {{}}}}\n{move}", "rack 12 is hot")
@@ -158,7 +158,7 @@ def test_explain_and_history_show_a_migration_also_after_its_end(site: Site) -> 
     wait_until(lambda: site.inventory.waiting() == 0, "the site is as it was")
 
 
-def test_explain_of_an_unknown_object_is_one_sentence(site: Site) -> None:
+def test_explain_of_an_unknown_object_is_one_sentence(site: ServerHarness) -> None:
     told = site.ask("explain", "endpoint", "holdfast-never-eth0")
     assert (told.exit_code, told.stderr) == (
         1,
@@ -166,7 +166,7 @@ def test_explain_of_an_unknown_object_is_one_sentence(site: Site) -> None:
     )
 
 
-def test_a_foreign_change_in_the_store_is_shown_and_fixed(site: Site) -> None:
+def test_a_foreign_change_in_the_store_is_shown_and_fixed(site: ServerHarness) -> None:
     site.meddle(1, None)
     site.meddle(2, b'{"spec":{}}')
     shown = site.ask("diff", "inventory", "--network", "red")
@@ -183,7 +183,7 @@ def test_a_foreign_change_in_the_store_is_shown_and_fixed(site: Site) -> None:
     assert (again.exit_code, again.stderr) == (0, "inventory and store are in sync\n")
 
 
-def test_a_dry_run_of_resync_changes_nothing(site: Site) -> None:
+def test_a_dry_run_of_resync_changes_nothing(site: ServerHarness) -> None:
     site.meddle(3, None)
     for _ in range(2):
         looked = json.loads(site.ask("resync", "--dry-run", "-o", "json").stdout)
@@ -191,7 +191,7 @@ def test_a_dry_run_of_resync_changes_nothing(site: Site) -> None:
     assert site.ask("resync").exit_code == 0
 
 
-def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_pause(site: Site) -> None:
+def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_pause(site: ServerHarness) -> None:
     assert "syncer is paused" in site.ask("pause", "syncer", "--reason", "store upgrade").stderr
     try:
         done = site.edit("delete", "endpoint", "holdfast-w9-eth0", "--reason", "gone")
@@ -208,7 +208,7 @@ def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_p
     site.bring_back("holdfast-w9-eth0")
 
 
-def test_an_inventory_without_a_fleet_id_writes_nothing_until_it_is_adopted(site: Site) -> None:
+def test_an_inventory_without_a_fleet_id_writes_nothing_until_it_is_adopted(site: ServerHarness) -> None:
     with site.engine.begin() as connection:
         connection.execute(IDENTITY.delete())
     wait_until(lambda: site.server.says("a wrong or emptied database"), "the syncer sees whose inventory it is not")
@@ -224,7 +224,7 @@ def test_an_inventory_without_a_fleet_id_writes_nothing_until_it_is_adopted(site
     site.bring_back("holdfast-w10-eth0")
 
 
-def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: Site) -> None:
+def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: ServerHarness) -> None:
     with site.engine.begin() as connection:
         connection.execute(OBJECTS.delete())
     held = json.loads(site.ask("resync", "-o", "json").stdout)

@@ -1,6 +1,6 @@
 """Syncer and status workers that a test steps: a store in memory, an inventory on SQLite, a clock that the test moves.
 
-`realm` has a syncer, `observatory` status workers.
+`syncer_harness` has a syncer, `status_harness` status workers.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def leading(term: int, clock: Clock) -> tuple[Leadership, Leading]:
     return Leadership(shown, ended, [ended], clock), Leading(term, until, until)
 
 
-class Realm:
+class SyncerHarness:
     """One store and one inventory, and their leader's syncer."""
 
     def __init__(self, engine: Engine, folder: Path, region: Region = REGION) -> None:
@@ -180,9 +180,9 @@ def differing(region: Region, stored: Mapping[bytes, bytes], wanted: Mapping[byt
 
 
 @contextlib.contextmanager
-def realm(folder: Path, region: Region = REGION) -> Iterator[Realm]:
+def syncer_harness(folder: Path, region: Region = REGION) -> Iterator[SyncerHarness]:
     with fresh_engine(f"sqlite:///{folder}/inventory.db") as engine:
-        yield Realm(engine, folder, region)
+        yield SyncerHarness(engine, folder, region)
 
 
 def status_key(number: int, on: str = "r1") -> bytes:
@@ -238,7 +238,7 @@ class Working(Generic[T, V]):
         return {key: row.value for key, row in self.term.target.written.items()}
 
 
-class Observatory:
+class StatusHarness:
     """One store and one inventory, and their leader's status workers."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
@@ -333,12 +333,12 @@ class Observatory:
 
 
 @contextlib.contextmanager
-def observatory(folder: Path) -> Iterator[Observatory]:
+def status_harness(folder: Path) -> Iterator[StatusHarness]:
     """Copies a database that was made once: that takes a tenth of the time, and there are many tests."""
     (folder / "inventory.db").write_bytes(_tables())
     engine = open_engine(database_url(f"sqlite:///{folder}/inventory.db"))
     try:
-        yield Observatory(engine, folder)
+        yield StatusHarness(engine, folder)
     finally:
         engine.dispose()
 

@@ -39,7 +39,7 @@ from holdfast.store.api import Delete, Operation, Put
 from holdfast.store.mirror import mirror
 from holdfast.testing import World
 from holdfast.testing.fakes.kernel import FakeKernel
-from tests.agent.harness import ME, REGION, Fleet, Ids, Site, another_store
+from tests.agent.harness import ME, REGION, Fleet, HostHarness, Ids, another_store
 from tests.sim.election_invariants import InvariantBroken
 from tests.sim.expected_state import KINDS, ExpectedState, Object, wants
 from tests.sim.migrations import Operations, begin_migration, cancel_migration, finish_migration, steps
@@ -114,7 +114,7 @@ class Scene:
     """Everything of one run."""
 
     world: World
-    site: Site
+    site: HostHarness
     truths: Mapping[str, ExpectedState]
     kernel: JudgedKernel
     ids: SwallowingIds
@@ -244,7 +244,7 @@ def _scene(world: World, folder: Path) -> Scene:
     if world.random.random() < 0.4:
         stores["region-b"] = another_store()
     kernel, ids = JudgedKernel(interfaces=set(INTERFACES)), SwallowingIds()
-    site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20), batch=world.random.choice([2, 1_000]))
+    site = HostHarness(world, folder, kernel, (ids,), stores, audit=seconds(20), batch=world.random.choice([2, 1_000]))
     scene = Scene(world, site, {name: ExpectedState(store) for name, store in stores.items()}, kernel, ids)
     kernel.judge, kernel.may_program, kernel.wrong = scene.must_stay, scene.has_spoken, scene.wrong
     kernel.fail = lambda why: world.fail("the judge", InvariantBroken(why))

@@ -202,13 +202,13 @@ def _gather(world: World, database: Database, counting: Counting, servers: list[
 
 async def _report(world: World, client: FakeClient) -> None:
     """Agents that live, die, and report endpoints, also such that are not on their host."""
-    dice = world.stream("agents")
+    random = world.stream("agents")
     while True:
-        await asyncio.sleep(dice.uniform(0.02, 0.5))
-        host = f"h{dice.randrange(HOSTS)}"
-        key = _status_key(dice.randrange(OBJECTS), host)
+        await asyncio.sleep(random.uniform(0.02, 0.5))
+        host = f"h{random.randrange(HOSTS)}"
+        key = _status_key(random.randrange(OBJECTS), host)
         try:
-            match dice.randrange(12):
+            match random.randrange(12):
                 case 0:
                     await client.delete(AGENT_STATUS.key(REGION, host))
                 case 1 | 2 | 3:
@@ -217,31 +217,31 @@ async def _report(world: World, client: FakeClient) -> None:
                 case 4:
                     await client.delete(key)
                 case 5:
-                    await client.put(key, dice.choice([b"[]", b'"up"', b"\xff"]))
+                    await client.put(key, random.choice([b"[]", b'"up"', b"\xff"]))
                 case 6 | 7:
-                    await _flap(client, dice, key)
+                    await _flap(client, random, key)
                 case _:
-                    await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice(list(EndpointState)))))
+                    await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(random.choice(list(EndpointState)))))
         except (StoreAway, StoreError) as error:
             world.note(f"an agent cannot report: {error}")
 
 
-async def _flap(client: FakeClient, dice: Random, key: bytes) -> None:
+async def _flap(client: FakeClient, random: Random, key: bytes) -> None:
     """Flap an endpoint faster than its status can be written."""
-    for _ in range(dice.randrange(3, 6)):
+    for _ in range(random.randrange(3, 6)):
         await client.put(
-            key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice([EndpointState.UP, EndpointState.DOWN])))
+            key, ENDPOINT_STATUS.encode(EndpointStatus(random.choice([EndpointState.UP, EndpointState.DOWN])))
         )
-        await asyncio.sleep(dice.uniform(0.0, 0.2))
+        await asyncio.sleep(random.uniform(0.0, 0.2))
 
 
 async def _edit(world: World, database: Database) -> None:
-    editor, dice = Editor(database.connect(), REGION), world.stream("people")
+    editor, random = Editor(database.connect(), REGION), world.stream("people")
     while True:
-        await asyncio.sleep(dice.uniform(0.05, 1.5))
-        number = dice.randrange(OBJECTS)
+        await asyncio.sleep(random.uniform(0.05, 1.5))
+        number = random.randrange(OBJECTS)
         gone = WantedObject(ENDPOINT, f"holdfast-w{number}-eth0")
-        editor.change([gone if dice.random() < 0.25 else _endpoint(number, dice.randrange(HOSTS))], who="people")
+        editor.change([gone if random.random() < 0.25 else _endpoint(number, random.randrange(HOSTS))], who="people")
 
 
 def _endpoint(number: int, host: int) -> WantedObject:

@@ -19,7 +19,7 @@ from holdfast.reconcile import Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.testing import World, simulate
 from holdfast.testing.store.link import Fate
-from tests.agent.harness import ME, Site
+from tests.agent.harness import ME, HostHarness
 
 ADA = Who(1000, 1, "ada")
 
@@ -27,7 +27,7 @@ ADA = Who(1000, 1, "ada")
 class Asked:
     """An agent on a simulated host, and a client of its control socket."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: HostHarness) -> None:
         self.site = site
         self.commands: AgentCommands | None = None
 
@@ -47,7 +47,7 @@ class Asked:
 
 def play(scene: Callable[[Asked], Awaitable[None]], folder: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, folder)
+        site = HostHarness(world, folder)
         fleet = site.fleet()
         fleet.name_it()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"), fleet.joins(ME, 9))

@@ -11,7 +11,7 @@ from holdfast.agent.commands.control import AgentCommands
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.store.api import Operation, Put
-from tests.agent.harness import ME, REGION, Fleet, Site
+from tests.agent.harness import ME, REGION, Fleet, HostHarness
 from tests.agent.test_reconciler import P1
 
 HERE, THERE, ELSEWHERE = LocalRoute("tap-w"), RemoteRoute("10.99.0.1"), RemoteRoute("10.99.0.2")
@@ -19,7 +19,7 @@ PREFIX, SECOND, THIRD = "10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"
 ROTTEN = b'{"kind": "LiveMigration", '
 
 
-async def on_a(site: Site) -> list[Shape | None]:
+async def on_a(site: HostHarness) -> list[Shape | None]:
     """Put w on a, with a host b; return the shapes of its route from now on."""
     fleet = site.fleet()
     fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
@@ -28,7 +28,7 @@ async def on_a(site: Site) -> list[Shape | None]:
     return seen(site)
 
 
-async def begun(site: Site, to: str = ME) -> list[Shape | None]:
+async def begun(site: HostHarness, to: str = ME) -> list[Shape | None]:
     """Put w on a, migrating to a host; return the shapes of its route from now on."""
     fleet = site.fleet()
     fleet.write(fleet.joins(ME, 7), fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
@@ -40,7 +40,7 @@ async def begun(site: Site, to: str = ME) -> list[Shape | None]:
     return seen(site)
 
 
-def seen(site: Site) -> list[Shape | None]:
+def seen(site: HostHarness) -> list[Shape | None]:
     """Record the shapes of the workload's route from now on."""
     shapes: list[Shape | None] = []
     site.kernel.observers.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
@@ -52,17 +52,17 @@ def steps(fleet: Fleet, to: str = ME) -> Sequence[Operation]:
     return fleet.runs("w", to, PREFIX), fleet.ends("w", "a"), fleet.arrived("w", to)
 
 
-def mute(site: Site, kind: Kind[Any, Any]) -> None:
+def mute(site: HostHarness, kind: Kind[Any, Any]) -> None:
     site.clients["region"].link.mute_watches(kind.prefix(REGION))
 
 
-def statuses(site: Site) -> dict[str, EndpointState]:
+def statuses(site: HostHarness) -> dict[str, EndpointState]:
     found = AgentCommands(site.running, ME, "boot-1", site.node.clock).endpoints()
     assert found is not None
     return {str(name): state for name, state in found.items()}
 
 
-async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
+async def under_way_to_b(site: HostHarness, source: str) -> list[Shape | None]:
     """Migrate as Calico's driver does, with an endpoint at the target; return the shapes of the route from now on."""
     fleet = site.fleet()
     fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", source, PREFIX))
@@ -74,7 +74,7 @@ async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
     return shapes
 
 
-async def restarted_among(site: Site, rotten: Sequence[str], to: str) -> None:
+async def restarted_among(site: HostHarness, rotten: Sequence[str], to: str) -> None:
     """Restart the agent with these values unreadable."""
     fleet = site.fleet()
     keys = {"source": fleet.runs("w", "a", PREFIX).key, "migration": fleet.migrates("w", "a", to).key}

@@ -11,13 +11,13 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Put
 from holdfast.testing.store.link import Fate
-from tests.agent.harness import REGION, Site
+from tests.agent.harness import REGION, HostHarness
 from tests.agent.test_reconciler import P1, on_a_site
 
 THERE, ELSEWHERE = RemoteRoute("10.99.0.1"), RemoteRoute("10.99.0.2")
 
 
-async def begun(site: Site) -> None:
+async def begun(site: HostHarness) -> None:
     fleet = site.fleet()
     fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
     site.start()
@@ -25,12 +25,12 @@ async def begun(site: Site) -> None:
     assert site.shapes[P1] == THERE
 
 
-def mute_migrations(site: Site) -> None:
+def mute_migrations(site: HostHarness) -> None:
     site.clients["region"].link.mute_watches(MIGRATION.prefix(REGION))
 
 
 def test_a_migration_that_is_seen_late_moves_nothing_too_early(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         shapes: list[object] = []
@@ -51,7 +51,7 @@ def test_a_migration_that_is_seen_late_moves_nothing_too_early(tmp_path: Path) -
 
 
 def test_a_workload_whose_endpoint_is_here_is_programmed_whether_or_not_it_is_known_to_migrate(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         mute_migrations(site)
@@ -67,7 +67,7 @@ def test_a_workload_whose_endpoint_is_here_is_programmed_whether_or_not_it_is_kn
 
 
 def test_a_host_that_joins_with_an_older_place_of_a_workload_takes_nothing_from_the_newer_one(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
         fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
@@ -83,7 +83,7 @@ def test_a_host_that_joins_with_an_older_place_of_a_workload_takes_nothing_from_
 
 
 def test_of_a_workload_on_two_hosts_that_does_not_migrate_the_newer_one_wins_at_once(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
@@ -97,7 +97,7 @@ def test_of_a_workload_on_two_hosts_that_does_not_migrate_the_newer_one_wins_at_
 
 
 def test_an_unconfirmed_endpoint_is_not_confirmed_when_the_store_does_not_have_it_any_more(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         mute_migrations(site)
@@ -112,7 +112,7 @@ def test_an_unconfirmed_endpoint_is_not_confirmed_when_the_store_does_not_have_i
 
 
 def test_an_unreadable_migration_is_not_queried_for_ever(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         mute_migrations(site)
@@ -128,7 +128,7 @@ def test_an_unreadable_migration_is_not_queried_for_ever(tmp_path: Path) -> None
 
 
 def test_many_queries_are_few_calls_with_increasing_pauses(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         asked = calls(site)
@@ -144,7 +144,7 @@ def test_many_queries_are_few_calls_with_increasing_pauses(tmp_path: Path) -> No
 
 
 def test_a_migration_that_is_deleted_with_its_target_endpoint_needs_no_query(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", "10.65.0.1/32"))
@@ -157,7 +157,7 @@ def test_a_migration_that_is_deleted_with_its_target_endpoint_needs_no_query(tmp
     on_a_site(scene, tmp_path)
 
 
-def calls(site: Site) -> Counter[str]:
+def calls(site: HostHarness) -> Counter[str]:
     """Count the calls to the store from now on."""
     made: Counter[str] = Counter()
 
@@ -170,7 +170,7 @@ def calls(site: Site) -> Counter[str]:
 
 
 def test_of_two_workloads_with_one_address_the_one_that_is_rewritten_unchanged_wins_at_once(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         fleet.write(fleet.runs("v", "b", "10.65.0.1/32"))
@@ -184,7 +184,7 @@ def test_of_two_workloads_with_one_address_the_one_that_is_rewritten_unchanged_w
 
 
 def test_an_unreachable_store_is_no_proof_that_nothing_migrates(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         link = site.clients["region"].link

@@ -40,12 +40,12 @@ from tests.agent.desired.harness import (
     steps,
     under_way_to_b,
 )
-from tests.agent.harness import ME, REGION, Site, another_store
+from tests.agent.harness import ME, REGION, HostHarness, another_store
 from tests.agent.test_reconciler import P1, P2, on_a_site
 
 
 def test_a_workload_that_only_its_migration_brings_is_programmed_where_it_goes(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         await begun(site)
         assert site.shapes[P1] == HERE
         assert site.running.sources.conflicts() == []
@@ -55,7 +55,7 @@ def test_a_workload_that_only_its_migration_brings_is_programmed_where_it_goes(t
 
 
 def test_until_its_interface_exists_packets_go_where_the_workload_is(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         site.kernel.interfaces = set()
         shapes = await begun(site)
         assert (site.shapes[P1], shapes) == (THERE, [])
@@ -65,7 +65,7 @@ def test_until_its_interface_exists_packets_go_where_the_workload_is(tmp_path: P
 
 
 def test_until_its_interface_exists_the_route_to_the_source_is_made_repaired_and_changed(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         site.kernel.interfaces = set()
         fleet.write(fleet.joins(ME, 7), fleet.joins("a", 1), fleet.runs("w", "a", PREFIX), fleet.migrates("w", "a", ME))
@@ -86,7 +86,7 @@ def test_until_its_interface_exists_the_route_to_the_source_is_made_repaired_and
 def test_an_interface_that_goes_and_comes_takes_the_route_with_it_and_brings_it_back(
     tmp_path: Path, at_target: bool
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         site.kernel.interfaces = {"tap-w"}
         shapes = await begun(site)
@@ -106,7 +106,7 @@ def test_an_interface_that_goes_and_comes_takes_the_route_with_it_and_brings_it_
 
 
 def test_an_arriving_workload_takes_no_address_from_a_newer_one_and_the_conflict_is_named(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site, "b")
         fleet.write(fleet.arrived("w", "b"), fleet.runs("v", "b", PREFIX))
@@ -122,7 +122,7 @@ def test_an_arriving_workload_takes_no_address_from_a_newer_one_and_the_conflict
 
 
 def test_a_move_gives_no_address_to_an_older_workload_in_between(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("c", 3), fleet.runs("v", "c", PREFIX))
         shapes = await begun(site, "b")
@@ -135,7 +135,7 @@ def test_a_move_gives_no_address_to_an_older_workload_in_between(tmp_path: Path)
 
 
 def test_every_other_host_routes_to_where_it_is_until_it_is_moved(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site, "b")
         await asyncio.sleep(30)
@@ -151,7 +151,7 @@ def test_every_other_host_routes_to_where_it_is_until_it_is_moved(tmp_path: Path
 def test_a_source_endpoint_that_is_rewritten_does_not_take_the_route_back_and_the_arrival_follows_it(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         fleet.write(fleet.runs("w", "a", PREFIX, "10.65.0.2/32"))
@@ -169,7 +169,7 @@ def test_a_source_endpoint_that_is_rewritten_does_not_take_the_route_back_and_th
 
 
 def test_an_endpoint_at_the_target_counts_and_not_its_migration(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         fleet.write(fleet.runs("w", ME, PREFIX, interface="tap-other"))
@@ -184,7 +184,7 @@ def test_an_endpoint_at_the_target_counts_and_not_its_migration(tmp_path: Path) 
 def test_a_move_changes_a_route_once_at_most_whichever_event_is_late(
     tmp_path: Path, late: Kind[Any, Any], to: str
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site, to)
         mute(site, late)
@@ -201,7 +201,7 @@ def test_a_move_changes_a_route_once_at_most_whichever_event_is_late(
 
 @fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._end_is_unknown", returns=False)
 def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arrived(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         mute(site, ENDPOINT)
@@ -217,7 +217,7 @@ def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arri
 
 
 def test_a_migration_that_is_cancelled_goes_back_to_where_the_workload_is(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         fleet.write(fleet.arrived("w", ME))
@@ -232,7 +232,7 @@ def test_a_migration_that_is_cancelled_goes_back_to_where_the_workload_is(tmp_pa
 def test_an_arriving_workload_is_reported_up_once_and_stays_up_when_it_has_arrived(
     tmp_path: Path, late: Kind[Any, Any] | None
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         async with reported(site) as written:
@@ -249,7 +249,7 @@ def test_an_arriving_workload_is_reported_up_once_and_stays_up_when_it_has_arriv
 
 
 def test_of_a_migration_that_is_cancelled_no_status_stays(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         async with reported(site) as written:
@@ -261,7 +261,7 @@ def test_of_a_migration_that_is_cancelled_no_status_stays(tmp_path: Path) -> Non
 
 
 @contextlib.asynccontextmanager
-async def reported(site: Site) -> AsyncIterator[list[bytes | None]]:
+async def reported(site: HostHarness) -> AsyncIterator[list[bytes | None]]:
     """Record the workload's statuses that the endpoint reporter writes beside the agent."""
     key = ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, EndpointName(ME, "holdfast", "w", "eth0")))
     written: list[bytes | None] = []
@@ -280,7 +280,7 @@ async def reported(site: Site) -> AsyncIterator[list[bytes | None]]:
 
 
 def test_an_unreachable_store_is_no_proof_that_a_migration_was_cancelled(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=5, of="txn")
@@ -300,7 +300,7 @@ def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_st
 ) -> None:
     """With an endpoint at the target, as Calico's driver writes it, that is deleted afterwards."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await under_way_to_b(site, source)
         fleet.write(fleet.arrived("w", "b"))
@@ -314,7 +314,7 @@ def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_st
 
 @pytest.mark.parametrize("source", ["a", ME])
 def test_the_cancellation_of_a_migration_may_arrive_late(tmp_path: Path, source: str) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await under_way_to_b(site, source)
         mute(site, ENDPOINT)
@@ -333,7 +333,7 @@ def test_the_cancellation_of_a_migration_may_arrive_late(tmp_path: Path, source:
 def test_a_migration_that_goes_before_the_endpoint_that_is_not_needed_any_more_is_not_over_before_that_goes(
     tmp_path: Path, source: str, pause: float, succeeds: bool
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await under_way_to_b(site, source)
         fleet.write(fleet.arrived("w", "b"))
@@ -349,7 +349,7 @@ def test_a_migration_that_goes_before_the_endpoint_that_is_not_needed_any_more_i
 def test_a_workload_that_stays_on_two_hosts_after_its_migration_is_on_the_newer_one_and_that_is_named(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await under_way_to_b(site, "a")
         fleet.write(fleet.arrived("w", "b"))
@@ -364,7 +364,7 @@ def test_a_workload_that_stays_on_two_hosts_after_its_migration_is_on_the_newer_
 
 
 def test_an_answer_about_an_earlier_end_does_not_end_a_migration_that_was_restarted(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         client = site.clients["region"]
@@ -393,7 +393,7 @@ def test_an_answer_about_an_earlier_end_does_not_end_a_migration_that_was_restar
 def test_a_workload_that_migrates_on_is_routed_to_where_it_arrived_even_when_every_event_is_late(
     tmp_path: Path, onward: str
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("c", 3))
         shapes = await begun(site, "b")
@@ -411,7 +411,7 @@ def test_a_workload_that_migrates_on_is_routed_to_where_it_arrived_even_when_eve
 
 
 def test_a_migration_that_is_cancelled_and_restarted_is_in_progress(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         fleet.write(fleet.arrived("w", ME))
@@ -424,7 +424,7 @@ def test_a_migration_that_is_cancelled_and_restarted_is_in_progress(tmp_path: Pa
 
 
 def test_a_workload_that_is_moved_to_a_third_host_is_routed_there(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         fleet.write(fleet.runs("w", "b", PREFIX), fleet.ends("w", "a"))
@@ -437,7 +437,7 @@ def test_a_workload_that_is_moved_to_a_third_host_is_routed_there(tmp_path: Path
 
 
 def test_an_agent_that_restarts_during_a_migration_changes_nothing(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         shapes = await begun(site)
         site.node.kill()
         site.start()
@@ -473,7 +473,7 @@ def test_N12_first_lists_of_which_one_predates_a_move_take_nothing_from_an_arriv
 ) -> None:
     """The endpoints are listed before it is moved, the migrations after; and so are the hosts, if one is gone."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         site.node.kill()
@@ -496,7 +496,7 @@ def test_N12_first_lists_of_which_one_predates_a_move_take_nothing_from_an_arriv
 def test_a_start_restores_nothing_that_another_source_programmed(tmp_path: Path) -> None:
     """Both sources have a workload of that name: the other's is here, this one's is elsewhere."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         site.stores = {"other": another_store(), **site.stores}
         other, fleet = site.fleet("other"), site.fleet()
         other.name_it()

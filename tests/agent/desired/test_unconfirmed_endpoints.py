@@ -23,7 +23,7 @@ from tests.agent.desired.harness import (
     seen,
     under_way_to_b,
 )
-from tests.agent.harness import ME, Site
+from tests.agent.harness import ME, HostHarness
 from tests.agent.test_reconciler import P1, P2, on_a_site
 
 
@@ -32,7 +32,7 @@ def test_of_two_migrations_of_one_workload_the_one_that_turns_back_takes_nothing
 ) -> None:
     """The source is gone, so only the first arrival can lose; the delete of the other one is seen late."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
         fleet.write(fleet.migrates("w", "a", ME), fleet.runs("w", ME, PREFIX))
@@ -54,7 +54,7 @@ def test_of_two_migrations_of_one_workload_the_one_that_turns_back_takes_nothing
 def test_a_local_workload_needs_no_confirmation_because_another_place_of_it_is_written_at_the_same_time(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", ME, PREFIX))
         site.start()
@@ -72,7 +72,7 @@ def test_an_endpoint_that_got_its_key_needs_no_confirmation_when_another_place_o
 ) -> None:
     """None of these migrations is seen."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await on_a(site)
         mute(site, MIGRATION)
@@ -88,7 +88,7 @@ def test_an_endpoint_that_got_its_key_needs_no_confirmation_when_another_place_o
     on_a_site(scene, tmp_path)
 
 
-async def only_expected_on_b(site: Site, *more: str) -> list[Shape | None]:
+async def only_expected_on_b(site: HostHarness, *more: str) -> list[Shape | None]:
     """w is on a, on its way to b, with more addresses there; of the migration nothing is heard. What becomes of its
     route from now on."""
     fleet = site.fleet()
@@ -105,7 +105,7 @@ async def only_expected_on_b(site: Site, *more: str) -> list[Shape | None]:
 
 @pytest.mark.parametrize("claimed_by", ["w", "v"])
 def test_an_endpoint_that_owns_one_address_needs_confirmation_for_the_others(tmp_path: Path, claimed_by: str) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await only_expected_on_b(site, SECOND)
         assert site.shapes[P2] == ELSEWHERE
@@ -118,7 +118,7 @@ def test_an_endpoint_that_owns_one_address_needs_confirmation_for_the_others(tmp
 
 
 def test_a_host_that_leaves_and_comes_back_has_its_workloads_again(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await only_expected_on_b(site)
         fleet.write(fleet.leaves("a"))
@@ -134,7 +134,7 @@ def test_a_host_that_leaves_and_comes_back_has_its_workloads_again(tmp_path: Pat
 def test_a_confirmed_endpoint_that_lost_since_is_queried_again(tmp_path: Path, anew: bool) -> None:
     """An endpoint of w is left on b; then w migrates there again, and the migration is not seen."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await on_a(site)
         for host in "b", "a":
@@ -158,7 +158,7 @@ def test_a_confirmed_endpoint_that_lost_since_is_queried_again(tmp_path: Path, a
 def test_a_local_workload_stays_here_while_its_arrival_is_queried_and_an_older_place_of_it_becomes_reachable(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "b", PREFIX))
         fleet.write(fleet.runs("w", "a", PREFIX))
@@ -178,7 +178,7 @@ def test_a_local_workload_stays_here_while_its_arrival_is_queried_and_an_older_p
 def test_an_endpoint_unconfirmed_for_one_address_keeps_the_others(tmp_path: Path, why: str) -> None:
     """w is on b, and an older endpoint with one more address is left on a. Then w gets that address on b as well."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("b", 2), fleet.runs("w", "a", PREFIX, SECOND))
         fleet.write(fleet.runs("w", "b", PREFIX), *([fleet.joins("a", 1)] if why == "restart" else []))
@@ -202,7 +202,7 @@ def test_an_endpoint_unconfirmed_for_one_address_keeps_the_others(tmp_path: Path
 def test_an_endpoint_unconfirmed_because_another_workload_released_an_address_keeps_the_others(tmp_path: Path) -> None:
     """And the store is unreachable."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("b", 2), fleet.joins("c", 3), fleet.runs("w", "a", PREFIX, SECOND))
         fleet.write(fleet.runs("w", "b", PREFIX, SECOND))
@@ -225,7 +225,7 @@ def test_an_endpoint_unconfirmed_because_another_workload_released_an_address_ke
 def test_a_confirmed_endpoint_that_lost_without_a_query_is_queried_when_it_comes_back(tmp_path: Path, how: str) -> None:
     """An endpoint of w is left on b; its new migration there is not seen."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await under_way_to_b(site, "a")
         fleet.write(fleet.arrived("w", "b"))
@@ -250,7 +250,7 @@ def test_a_confirmed_endpoint_that_lost_without_a_query_is_queried_when_it_comes
 def test_a_start_takes_nothing_from_a_local_workload_because_an_older_place_of_it_and_another_workload_claim_it(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         for host, who in (("a", "w"), ("b", "v"), (ME, "w")):
             fleet.write(fleet.runs(who, host, PREFIX))

@@ -28,14 +28,14 @@ from tests.agent.desired.harness import (
     steps,
     under_way_to_b,
 )
-from tests.agent.harness import ME, Ids, Site
+from tests.agent.harness import ME, HostHarness, Ids
 from tests.agent.test_reconciler import P1, P2, on_a_site
 
 rotten_ones = pytest.mark.parametrize("rotten", [("source",), ("source", "migration")], ids=" and ".join)
 
 
 def test_a_migration_that_is_unreadable_after_a_start_takes_nothing_from_the_arriving_workload(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         site.node.kill()
@@ -55,7 +55,7 @@ def test_a_migration_that_is_unreadable_after_a_start_takes_nothing_from_the_arr
 def test_a_start_restores_the_owner_of_what_is_programmed_and_not_another_place_of_the_same_workload(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.runs("w", "0", "10.65.0.2/32"), fleet.joins("0", 4))
         shapes = await begun(site)
@@ -74,7 +74,7 @@ def test_a_start_restores_the_owner_of_what_is_programmed_and_not_another_place_
 def test_an_arriving_workload_stays_programmed_while_its_source_is_unreadable(
     tmp_path: Path, rotten: Sequence[str]
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         shapes = await begun(site)
         await restarted_among(site, rotten, ME)
         assert shapes == []
@@ -87,7 +87,7 @@ def test_an_arriving_workload_stays_programmed_while_its_source_is_unreadable(
 def test_C39_no_route_moves_to_where_a_workload_is_only_expected_because_its_place_is_unreadable(
     tmp_path: Path, rotten: Sequence[str]
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site, "b")
         fleet.write(fleet.runs("w", "b", PREFIX))
@@ -102,7 +102,7 @@ def test_C39_no_route_moves_to_where_a_workload_is_only_expected_because_its_pla
 def test_what_cannot_be_read_after_a_start_has_what_it_had_until_it_is_gone(tmp_path: Path, to: str) -> None:
     """Before, w was somewhere else, and an endpoint was left there."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", to, PREFIX))
         fleet.write(fleet.runs("w", "a", PREFIX))
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_after_a_start_has_what_it_had_until_it_is_gone(tmp_
 
 
 def test_what_cannot_be_read_and_is_deleted_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
         site.start()
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_and_is_deleted_leaves_nothing_behind(tmp_path: Path
 def test_an_unreadable_object_is_as_old_as_its_claims_in_the_journal(tmp_path: Path, who: str) -> None:
     """While the agent is down the address moves, and its old owner becomes unreadable."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
         site.start()
@@ -152,7 +152,7 @@ def test_an_unreadable_object_is_as_old_as_its_claims_in_the_journal(tmp_path: P
 
 
 def test_an_object_that_is_unreadable_after_a_start_and_then_fixed_counts_as_fixed(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
         site.start()
@@ -172,7 +172,7 @@ def test_an_object_that_is_unreadable_after_a_start_and_then_fixed_counts_as_fix
 def test_a_workload_from_an_unreadable_place_has_not_arrived_because_its_migration_is_seen_late(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await on_a(site)
         site.node.kill()
@@ -188,7 +188,7 @@ def test_a_workload_from_an_unreadable_place_has_not_arrived_because_its_migrati
 
 
 def test_what_came_back_unreadable_where_a_workload_left_takes_nothing_from_where_it_is(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await under_way_to_b(site, "a")
         fleet.write(fleet.ends("w", "a"))
@@ -202,7 +202,7 @@ def test_what_came_back_unreadable_where_a_workload_left_takes_nothing_from_wher
 
 
 def test_an_arriving_workload_stays_programmed_when_only_its_source_is_readable_again(tmp_path: Path) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         await restarted_among(site, ["source", "migration"], ME)
@@ -220,7 +220,7 @@ def test_an_arriving_workload_stays_programmed_when_only_its_source_is_readable_
 def test_a_workload_from_an_unreadable_place_stays_here_when_it_is_also_expected_elsewhere(
     tmp_path: Path,
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
         fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
@@ -234,7 +234,7 @@ def test_a_workload_from_an_unreadable_place_stays_here_when_it_is_also_expected
 def test_what_a_start_kept_for_a_migration_is_forgotten_with_it(tmp_path: Path) -> None:
     """Much later an unrelated value becomes unreadable."""
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         await begun(site)
         await restarted_among(site, ["migration"], ME)
@@ -257,7 +257,7 @@ def test_what_a_start_kept_for_a_migration_is_forgotten_with_it(tmp_path: Path) 
 def test_an_endpoint_that_is_rewritten_unchanged_wins_over_one_known_from_the_journal_only(
     tmp_path: Path, who: str
 ) -> None:
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs(who, "b", PREFIX))
         fleet.write(fleet.runs("w", "a", PREFIX))
@@ -278,7 +278,7 @@ def test_an_object_that_was_being_deleted_is_not_restored(tmp_path: Path, left: 
     clinging = Ids()
     clinging.refuse = lambda change: "no" if change.new is None else None
 
-    async def scene(site: Site) -> None:
+    async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX, SECOND))
         site.start()

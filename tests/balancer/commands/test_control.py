@@ -18,7 +18,7 @@ from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
-from tests.balancer.harness import Site, simple
+from tests.balancer.harness import BalancerHarness, simple
 
 ADA = Who(1000, 1, "ada")
 
@@ -26,7 +26,7 @@ ADA = Who(1000, 1, "ada")
 class Operator:
     """Somebody at the control socket."""
 
-    def __init__(self, site: Site, folder: Path) -> None:
+    def __init__(self, site: BalancerHarness, folder: Path) -> None:
         self.site = site
         self.intents = BalancerIntentFile(folder / "intents" / "balancer.backends.json")
         decisions = DecisionLog(folder / "decisions", "balancer.vips")
@@ -53,7 +53,7 @@ Story = Callable[[Operator], Coroutine[Any, Any, None]]
 
 def play(story: Story, folder: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world.node("lb"), folder / "decisions")
+        site = BalancerHarness(world.node("lb"), folder / "decisions")
         site.start(simple(1, 2))
         await asyncio.sleep(40)
         await story(Operator(site, folder))

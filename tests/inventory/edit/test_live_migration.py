@@ -321,9 +321,9 @@ def test_concurrent_edits_never_leave_a_migration_without_its_endpoint(editor: E
     _check(editor)
 
 
-def _succeeds(editor: Editor, wishes: Sequence[WantedObject]) -> bool:
+def _succeeds(editor: Editor, changes: Sequence[WantedObject]) -> bool:
     try:
-        editor.change(wishes, who="somebody")
+        editor.change(changes, who="somebody")
     except EditRefused:
         return False
     return True
@@ -341,7 +341,7 @@ def _check(editor: Editor) -> None:
 
 
 numbers, hosts = st.integers(1, 3), st.integers(1, 3)
-wishes = st.one_of(
+changes = st.one_of(
     st.builds(lambda number, to: migration(number, to=f"r{to}"), numbers, hosts),
     st.builds(lambda number, on: endpoint(number, on=f"r{on}"), numbers, hosts),
     st.builds(lambda number: WantedObject(MIGRATION, endpoint_name(number)), numbers),
@@ -350,7 +350,7 @@ wishes = st.one_of(
     st.builds(lambda number: WantedObject(HOST, f"r{number}"), hosts),
 )
 undone = st.tuples(st.sampled_from([ENDPOINT, MIGRATION]), numbers)
-requests = st.lists(wishes, min_size=1, max_size=4, unique_by=lambda wish: (wish.kind.name, wish.name))
+requests = st.lists(changes, min_size=1, max_size=4, unique_by=lambda change: (change.kind.name, change.name))
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

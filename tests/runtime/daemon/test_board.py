@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -48,11 +48,11 @@ def advanced(cell: Cell[Note], beyond: int) -> bool:
 
 def test_readers_never_see_a_torn_value_of_a_writer_that_is_killed_again_and_again(tmp_path: Path) -> None:
     board = Board.create(tmp_path / "board", ["a", "b"])
-    cell, dice, seen, reads = board.cell("a", Note), random.Random(1), 0, 0
+    cell, random, seen, reads = board.cell("a", Note), Random(1), 0, 0
     for _ in range(ROUNDS):
         with writer(tmp_path / "board") as process:
             wait_until(lambda last=seen: advanced(cell, last), "the writer goes on")  # type: ignore[misc]
-            until = time.monotonic() + dice.uniform(0.005, 0.03)
+            until = time.monotonic() + random.uniform(0.005, 0.03)
             while time.monotonic() < until:
                 found = whole(cell.read())
                 assert found.number >= seen

@@ -1,7 +1,7 @@
 """Each row of the pulse table on real processes: the sign, the action, and the sentence about it.
 
 Rows of the fault matrix have a daemon of their own, because they also run without their protection. All other
-misbehaviour happens at the same time in one daemon (`ward`), and must not affect its other workers.
+misbehaviour happens at the same time in one daemon (`faulty`), and must not affect its other workers.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ ORDERS = {
     "neglecting": "neglect",
     "overdue": "overdue",
 }
-WARD: list[Named] = [
+WORKERS: list[Named] = [
     *((name, "steady") for name in ORDERS),
     ("frozen", "steady"),
     ("healthy", "steady"),
@@ -140,11 +140,11 @@ WARD: list[Named] = [
 
 
 @pytest.fixture(scope="module")
-def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon in which everything went wrong at once, some time ago."""
     # One of them crashes all the time, which is work for the machine: the others must not hang because of that.
     bounds = {"heartbeat_after": 5.0, "stalled_after": 5.0, "term_grace": 3.0}
-    with daemon(tmp_path_factory.mktemp("ward"), WARD, bounds=bounds) as one:
+    with daemon(tmp_path_factory.mktemp("faulty"), WORKERS, bounds=bounds) as one:
         one.pids = {worker.name: worker.pid for worker in one.workers()}
         one.known = {worker.name: len(one.decided(worker.name)) for worker in one.workers()}
         os.kill(one.pid_of("frozen"), signal.SIGSTOP)
@@ -161,65 +161,65 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield one
 
 
-def told_of(ward: Daemon, name: str) -> list[tuple[str, str]]:
+def told_of(faulty: Daemon, name: str) -> list[tuple[str, str]]:
     """What was decided on a worker since it ran: to start all of them takes a busy machine longer than one may take."""
-    return ward.decided(name)[ward.known[name] :]
+    return faulty.decided(name)[faulty.known[name] :]
 
 
 @pytest.mark.parametrize(
     ("name", "evidence"),
     [("exiting", "exit code 3"), ("raising", "exit code 1"), ("careless", "exit code 70")],
 )
-def test_whatever_ends_a_worker_it_is_started_again(ward: Daemon, name: str, evidence: str) -> None:
-    told = told_of(ward, name)
+def test_whatever_ends_a_worker_it_is_started_again(faulty: Daemon, name: str, evidence: str) -> None:
+    told = told_of(faulty, name)
     assert [outcome for outcome, _ in told] == ["restart", "back"]
     assert told[0][1].startswith(f"{name} exited ({evidence}): restarting in")
-    assert ward.said(told[0][1])
+    assert faulty.said(told[0][1])
 
 
-def test_a_task_that_dies_unawaited_is_logged_with_its_error(ward: Daemon) -> None:
-    assert ward.said("task failed; the process ends")
+def test_a_task_that_dies_unawaited_is_logged_with_its_error(faulty: Daemon) -> None:
+    assert faulty.said("task failed; the process ends")
 
 
 @pytest.mark.parametrize("name", ["circling", "frozen"])
-def test_a_worker_that_hangs_is_ended_killed_and_started_again(ward: Daemon, name: str) -> None:
-    told = told_of(ward, name)
+def test_a_worker_that_hangs_is_ended_killed_and_started_again(faulty: Daemon, name: str) -> None:
+    told = told_of(faulty, name)
     assert [outcome for outcome, _ in told] == ["ending", "killed", "restart", "back"]
     assert told[0][1].startswith(f"{name} hung (no heartbeat for ")
     assert told[1][1] == f"{name} did not end within 3.0 s: sending SIGKILL"
     assert told[3][1].endswith(" after it hung")
-    assert all(ward.said(sentence) for _, sentence in told)
-    assert not alive(ward.pids[name] or 0)
+    assert all(faulty.said(sentence) for _, sentence in told)
+    assert not alive(faulty.pids[name] or 0)
 
 
-def test_a_worker_that_neglects_its_duty_is_started_again(ward: Daemon) -> None:
-    told = told_of(ward, "neglecting")
+def test_a_worker_that_neglects_its_duty_is_started_again(faulty: Daemon) -> None:
+    told = told_of(faulty, "neglecting")
     assert [outcome for outcome, _ in told] == ["ending", "restart", "back"]
     assert told[0][1].startswith("neglecting missed its deadline (it was due ")
 
 
-def test_an_overdue_audit_is_reported_once_and_nothing_else_is_done(ward: Daemon) -> None:
-    ((outcome, sentence),) = told_of(ward, "overdue")
+def test_an_overdue_audit_is_reported_once_and_nothing_else_is_done(faulty: Daemon) -> None:
+    ((outcome, sentence),) = told_of(faulty, "overdue")
     assert outcome == "resync_overdue"
     assert sentence.startswith("overdue is overdue with its audit (it was due ")
-    assert ward.pid_of("overdue") == ward.pids["overdue"]
-    assert 'holdfast_resync_overdue{worker="overdue"} 1.0' in ward.ask("metrics").result
+    assert faulty.pid_of("overdue") == faulty.pids["overdue"]
+    assert 'holdfast_resync_overdue{worker="overdue"} 1.0' in faulty.ask("metrics").result
 
 
-def test_a_crash_loop_is_marked_once_and_the_worker_still_restarted(ward: Daemon) -> None:
-    told = ward.decided("crashing")
+def test_a_crash_loop_is_marked_once_and_the_worker_still_restarted(faulty: Daemon) -> None:
+    told = faulty.decided("crashing")
     assert told.count(("crash-looping", "crashing is crash-looping; the other workers are not affected")) == 1
-    before = ward.worker("crashing").restarts
-    ward.until(lambda: ward.worker("crashing").restarts > before, "it is started again")
+    before = faulty.worker("crashing").restarts
+    faulty.until(lambda: faulty.worker("crashing").restarts > before, "it is started again")
 
 
-def test_a_one_shot_job_that_had_to_be_ended_got_another_try(ward: Daemon) -> None:
-    told = [outcome for outcome, _ in ward.decided("hanging_once")]
+def test_a_one_shot_job_that_had_to_be_ended_got_another_try(faulty: Daemon) -> None:
+    told = [outcome for outcome, _ in faulty.decided("hanging_once")]
     assert (told[0], "restart" in told, told[-1]) == ("ending", True, "completed")
 
 
-def test_a_healthy_worker_among_all_this_is_left_alone(ward: Daemon) -> None:
-    assert (ward.pid_of("healthy"), told_of(ward, "healthy")) == (ward.pids["healthy"], [])
+def test_a_healthy_worker_among_all_this_is_left_alone(faulty: Daemon) -> None:
+    assert (faulty.pid_of("healthy"), told_of(faulty, "healthy")) == (faulty.pids["healthy"], [])
 
 
 # The supervisor itself

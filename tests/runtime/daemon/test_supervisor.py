@@ -18,9 +18,9 @@ from tests.runtime.test_metrics import listening, samples, value
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon that nothing happens to, in a deep folder with spaces in its name."""
-    folder = tmp_path_factory.mktemp("calm") / "a folder with spaces" / "/".join(["and quite deep below"] * 6)
+    folder = tmp_path_factory.mktemp("idle") / "a folder with spaces" / "/".join(["and quite deep below"] * 6)
     folder.mkdir(parents=True)
     with daemon(folder, ["finishing", "steady", ("frozen", "steady")]) as one:
         one.until(lambda: one.worker("finishing").phase == "completed", "the one-shot job is done")
@@ -78,21 +78,21 @@ def test_a_second_ctrl_c_waits_for_no_worker(tmp_path: Path) -> None:
         assert not any(alive(pid) for pid in pids if pid)
 
 
-def test_a_second_daemon_in_the_same_folder_is_refused_with_one_sentence(calm: Daemon) -> None:
-    pid = calm.pid_of("steady")
-    second = Daemon(calm.folder, ["steady"])
+def test_a_second_daemon_in_the_same_folder_is_refused_with_one_sentence(idle: Daemon) -> None:
+    pid = idle.pid_of("steady")
+    second = Daemon(idle.folder, ["steady"])
     second.start()
     try:
         assert second.wait() == 1
     finally:
         second.end()
-    (refusal,) = [line for line in calm.log() if "is already running" in line]
+    (refusal,) = [line for line in idle.log() if "is already running" in line]
     assert refusal == (
-        f"Error: holdfast lab is already running (pid {calm.pid}) in {calm.folder}/run: stop it, or set another "
+        f"Error: holdfast lab is already running (pid {idle.pid}) in {idle.folder}/run: stop it, or set another "
         "paths.runtime"
     )
-    assert calm.pid_of("steady") == pid
-    assert calm.ask("status").error == ""
+    assert idle.pid_of("steady") == pid
+    assert idle.ask("status").error == ""
 
 
 def test_the_lock_of_a_killed_daemon_is_free(tmp_path: Path) -> None:
@@ -159,15 +159,15 @@ def test_a_reload_reaches_a_worker_that_is_just_starting(tmp_path: Path) -> None
         one.end()
 
 
-def test_status_and_metrics_do_not_wait_for_a_frozen_worker(calm: Daemon) -> None:
-    frozen = calm.pid_of("frozen")
+def test_status_and_metrics_do_not_wait_for_a_frozen_worker(idle: Daemon) -> None:
+    frozen = idle.pid_of("frozen")
     os.kill(frozen, signal.SIGSTOP)
     try:
-        status = calm.ask("status")
+        status = idle.ask("status")
         assert [worker["name"] for worker in status.result["workers"]] == ["finishing", "steady", "frozen"]
-        calm.until(lambda: is_up(calm, "steady"), "who is not frozen answers")
-        assert not is_up(calm, "frozen")
-        assert "no answer from" in calm.ask("tell", "frozen", do="metrics").error
+        idle.until(lambda: is_up(idle, "steady"), "who is not frozen answers")
+        assert not is_up(idle, "frozen")
+        assert "no answer from" in idle.ask("tell", "frozen", do="metrics").error
     finally:
         os.kill(frozen, signal.SIGCONT)
 
@@ -176,32 +176,32 @@ def is_up(one: Daemon, worker: str) -> bool:
     return value(one.ask("metrics").result, "holdfast_worker_up", worker=worker) == 1
 
 
-def test_a_one_shot_job_that_has_finished_is_not_down(calm: Daemon) -> None:
-    text = calm.ask("metrics").result
+def test_a_one_shot_job_that_has_finished_is_not_down(idle: Daemon) -> None:
+    text = idle.ask("metrics").result
     assert {one.labels["worker"] for one in samples(text) if one.name == "holdfast_worker_up"} == {"steady", "frozen"}
 
 
-def test_the_desk_declines_what_makes_no_sense(calm: Daemon) -> None:
-    told = calm.ask("tell", "nobody", do="x").error
+def test_the_desk_declines_what_makes_no_sense(idle: Daemon) -> None:
+    told = idle.ask("tell", "nobody", do="x").error
     assert told == "there is no worker 'nobody'; there are: finishing, steady, frozen"
-    assert calm.ask("tell", "steady").error == "the command for the worker is missing"
+    assert idle.ask("tell", "steady").error == "the command for the worker is missing"
     # It never says that it has tried anything: as far as anybody knows it is still starting.
-    calm.until(lambda: "dance is not available yet" in calm.ask("tell", "steady", do="dance").error, "steady answers")
-    assert "invalid request" in calm.ask("tell", "steady", do="metrics", args=[1]).error
-    assert calm.ask("history", key=7).error.startswith("history takes a key")
-    assert calm.ask("history", last=-1).error.startswith("history takes a key")
+    idle.until(lambda: "dance is not available yet" in idle.ask("tell", "steady", do="dance").error, "steady answers")
+    assert "invalid request" in idle.ask("tell", "steady", do="metrics", args=[1]).error
+    assert idle.ask("history", key=7).error.startswith("history takes a key")
+    assert idle.ask("history", last=-1).error.startswith("history takes a key")
 
 
-def test_sockets_and_folders_are_not_for_everybody(calm: Daemon) -> None:
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in calm.paths.runtime.iterdir()}
+def test_sockets_and_folders_are_not_for_everybody(idle: Daemon) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in idle.paths.runtime.iterdir()}
     assert modes["lab.sock"] == modes["lab.steady.sock"] == 0o660
     assert all(mode & 0o007 == 0 for mode in modes.values())
-    assert stat.S_IMODE(calm.paths.runtime.stat().st_mode) == 0o750
+    assert stat.S_IMODE(idle.paths.runtime.stat().st_mode) == 0o750
 
 
-def test_a_runtime_folder_may_lie_deeper_than_a_socket_address_can_tell(calm: Daemon) -> None:
-    assert len(str(calm.paths.socket())) > 107
-    calm.until(lambda: is_up(calm, "steady"), "it answers there")
+def test_a_runtime_folder_may_lie_deeper_than_a_socket_address_can_tell(idle: Daemon) -> None:
+    assert len(str(idle.paths.socket())) > 107
+    idle.until(lambda: is_up(idle, "steady"), "it answers there")
 
 
 def test_the_service_manager_is_notified_of_start_watchdog_reload_and_stop(tmp_path: Path) -> None:

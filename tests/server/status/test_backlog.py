@@ -14,7 +14,7 @@ from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.runtime.clock import SystemClock
 from holdfast.server.status.rules.staleness import Staleness
-from tests.server.harness import Observatory, agent_key, observatory
+from tests.server.harness import StatusHarness, agent_key, status_harness
 
 T = TypeVar("T")
 CRAWL_S = 0.4
@@ -48,7 +48,7 @@ class CrawlingDatabase:
 def test_however_many_reports_come_one_per_host_waits_and_the_last_one_is_written(
     tmp_path: Path, hosts: int, updates: int
 ) -> None:
-    with observatory(tmp_path) as here, capture_logs() as logs:
+    with status_harness(tmp_path) as here, capture_logs() as logs:
         peak, wrong = asyncio.run(pour(here, hosts, updates))
     assert peak <= hosts + 1, "more waits than there are objects"
     assert wrong == []
@@ -57,7 +57,7 @@ def test_however_many_reports_come_one_per_host_waits_and_the_last_one_is_writte
     assert all(one["cause"] == "our backlog" and {"revisions_behind", "waiting"} <= one.keys() for one in warnings)
 
 
-async def pour(here: Observatory, hosts: int, updates: int) -> tuple[int, list[str]]:
+async def pour(here: StatusHarness, hosts: int, updates: int) -> tuple[int, list[str]]:
     here.clock = SystemClock()  # type: ignore[assignment]
     async with here.agents() as working:
         term, peak, database = working.term, 0, CrawlingDatabase()
@@ -95,7 +95,7 @@ async def pour(here: Observatory, hosts: int, updates: int) -> tuple[int, list[s
         return peak, _unwritten(here, last)
 
 
-def _unwritten(here: Observatory, last: Mapping[str, bytes]) -> list[str]:
+def _unwritten(here: StatusHarness, last: Mapping[str, bytes]) -> list[str]:
     """Hosts whose last report is not in the inventory."""
     rows = here.rows("agent")
     return [host for host, value in last.items() if _uptime(value) not in rows.get(agent_key(host), b"")]

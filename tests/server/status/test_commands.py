@@ -19,19 +19,19 @@ from holdfast.runtime.paths import RolePaths
 from holdfast.server.status.commands import StatusCommands, view
 from holdfast.server.status.term import StatusTerm
 from tests.inventory.harness import endpoint, host
-from tests.server.harness import Observatory, Working, agent_key, observatory
+from tests.server.harness import StatusHarness, Working, agent_key, status_harness
 
 ALICE = Who(1_000, 77, "alice")
 _THIRTY = seconds(30)
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Observatory]:
-    with observatory(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[StatusHarness]:
+    with status_harness(tmp_path) as made:
         yield made
 
 
-def offered(term: StatusTerm[Any, Any], here: Observatory, folder: Path) -> Worker:
+def offered(term: StatusTerm[Any, Any], here: StatusHarness, folder: Path) -> Worker:
     """A worker with the commands of that term on its socket."""
     paths = RolePaths("server", folder / "run", folder / "state")
     paths.prepare()
@@ -46,7 +46,7 @@ async def asked(worker: Worker, do: str, **args: object) -> Any:
     return await worker.handlers[do](Request(do, args), ALICE)
 
 
-async def lose_ten(here: Observatory, working: Working[Any, Any]) -> None:
+async def lose_ten(here: StatusHarness, working: Working[Any, Any]) -> None:
     for number in range(1, 21):
         await here.report(f"r{number}")
     await working.turn()
@@ -55,7 +55,7 @@ async def lose_ten(here: Observatory, working: Working[Any, Any]) -> None:
     await working.turn()
 
 
-def test_an_operator_lets_a_loss_through_and_it_is_remembered_who_did(here: Observatory, tmp_path: Path) -> None:
+def test_an_operator_lets_a_loss_through_and_it_is_remembered_who_did(here: StatusHarness, tmp_path: Path) -> None:
     here.editor.change([host(number) for number in range(1, 21)], who="alice")
 
     async def scenario() -> tuple[Any, Any, list[bool]]:
@@ -75,7 +75,7 @@ def test_an_operator_lets_a_loss_through_and_it_is_remembered_who_did(here: Obse
     assert not any(alive)
 
 
-def test_only_what_was_shown_is_let_through(here: Observatory, tmp_path: Path) -> None:
+def test_only_what_was_shown_is_let_through(here: StatusHarness, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with here.agents() as working:
             worker = offered(working.term, here, tmp_path)
@@ -90,7 +90,7 @@ def test_only_what_was_shown_is_let_through(here: Observatory, tmp_path: Path) -
     asyncio.run(scenario())
 
 
-def test_a_status_is_explained_by_what_it_is_made_of(here: Observatory, tmp_path: Path) -> None:
+def test_a_status_is_explained_by_what_it_is_made_of(here: StatusHarness, tmp_path: Path) -> None:
     here.editor.change([host(1), endpoint(1)], who="alice")
 
     async def scenario() -> Any:
@@ -110,7 +110,7 @@ def test_a_status_is_explained_by_what_it_is_made_of(here: Observatory, tmp_path
     assert told["revision"] > 0
 
 
-def test_endpoints_on_a_host_without_an_agent_are_named(here: Observatory, tmp_path: Path) -> None:
+def test_endpoints_on_a_host_without_an_agent_are_named(here: StatusHarness, tmp_path: Path) -> None:
     here.editor.change([host(1), endpoint(1), endpoint(2)], who="alice")
 
     async def scenario() -> Any:
@@ -126,7 +126,7 @@ def test_endpoints_on_a_host_without_an_agent_are_named(here: Observatory, tmp_p
     }
 
 
-def test_the_view_names_silent_hosts_with_since_when_and_clocks_that_are_off(here: Observatory) -> None:
+def test_the_view_names_silent_hosts_with_since_when_and_clocks_that_are_off(here: StatusHarness) -> None:
     here.editor.change([host(1), host(2), host(3)], who="alice")
 
     async def scenario() -> dict[str, Any]:

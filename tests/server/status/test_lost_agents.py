@@ -16,7 +16,7 @@ from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Pause
 from holdfast.server.status.rules.staleness import Backlog, Cause
 from tests.inventory.harness import host
-from tests.server.harness import Observatory, Working, agent_key, observatory
+from tests.server.harness import StatusHarness, Working, agent_key, status_harness
 
 FLEET = 20
 NAMES = [f"r{number}" for number in range(1, FLEET + 1)]
@@ -24,14 +24,14 @@ HALF = NAMES[: FLEET // 2]
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Observatory]:
-    with observatory(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[StatusHarness]:
+    with status_harness(tmp_path) as made:
         made.editor.change([host(number) for number in range(1, FLEET + 1)], who="alice")
         yield made
 
 
 @contextlib.asynccontextmanager
-async def all_alive(here: Observatory) -> AsyncIterator[Working[Any, AgentSeen]]:
+async def all_alive(here: StatusHarness) -> AsyncIterator[Working[Any, AgentSeen]]:
     """A leader that has seen every host report; no two of them did at the same time."""
     for ago, name in enumerate(NAMES):
         await here.report(name, ago=ago)
@@ -40,7 +40,7 @@ async def all_alive(here: Observatory) -> AsyncIterator[Working[Any, AgentSeen]]
         yield working
 
 
-async def silence(here: Observatory, names: Iterable[str]) -> None:
+async def silence(here: StatusHarness, names: Iterable[str]) -> None:
     for name in names:
         await here.silence(name)
 
@@ -50,11 +50,11 @@ async def turns(working: Working[Any, AgentSeen], count: int) -> None:
         await working.turn()
 
 
-def dead(here: Observatory) -> int:
+def dead(here: StatusHarness) -> int:
     return sum(b'"alive":false' in doc for doc in here.rows("agent").values())
 
 
-def test_many_agents_that_vanish_at_once_are_held(here: Observatory) -> None:
+def test_many_agents_that_vanish_at_once_are_held(here: StatusHarness) -> None:
     async def scenario() -> str:
         async with all_alive(here) as working:
             await silence(here, HALF)
@@ -65,7 +65,7 @@ def test_many_agents_that_vanish_at_once_are_held(here: Observatory) -> None:
     assert dead(here) == 0
 
 
-def test_the_hold_ends_when_another_agent_has_proven_that_the_store_lives(here: Observatory) -> None:
+def test_the_hold_ends_when_another_agent_has_proven_that_the_store_lives(here: StatusHarness) -> None:
     async def scenario() -> list[int]:
         async with all_alive(here) as working:
             await silence(here, HALF)
@@ -82,7 +82,7 @@ def test_the_hold_ends_when_another_agent_has_proven_that_the_store_lives(here: 
     assert asyncio.run(scenario()) == [0, len(HALF)]
 
 
-def test_a_loss_that_no_watch_showed_is_held_as_well(here: Observatory) -> None:
+def test_a_loss_that_no_watch_showed_is_held_as_well(here: StatusHarness) -> None:
     """The store was away, all leases ran out, and the server was restarted meanwhile."""
 
     async def scenario() -> None:
@@ -97,7 +97,7 @@ def test_a_loss_that_no_watch_showed_is_held_as_well(here: Observatory) -> None:
 
 
 @pytest.mark.parametrize("why", ["a hold", "a pause"])
-def test_held_losses_are_no_backlog(here: Observatory, why: str) -> None:
+def test_held_losses_are_no_backlog(here: StatusHarness, why: str) -> None:
     async def scenario() -> None:
         async with all_alive(here) as working:
             if why == "a pause":
@@ -120,7 +120,7 @@ def test_held_losses_are_no_backlog(here: Observatory, why: str) -> None:
     assert [one["event"] for one in logs if "backlog" in str(one["event"])] == []
 
 
-def test_hosts_that_a_list_brought_back_are_held_when_they_vanish_again(here: Observatory) -> None:
+def test_hosts_that_a_list_brought_back_are_held_when_they_vanish_again(here: StatusHarness) -> None:
     async def scenario() -> None:
         async with all_alive(here) as working:
             await silence(here, HALF)
@@ -148,7 +148,7 @@ def test_hosts_that_a_list_brought_back_are_held_when_they_vanish_again(here: Ob
     asyncio.run(scenario())
 
 
-def test_hosts_that_came_back_unreadable_are_held_when_they_vanish_together(here: Observatory) -> None:
+def test_hosts_that_came_back_unreadable_are_held_when_they_vanish_together(here: StatusHarness) -> None:
     async def scenario() -> None:
         async with all_alive(here) as working:
             for name in HALF:
@@ -165,7 +165,7 @@ def test_hosts_that_came_back_unreadable_are_held_when_they_vanish_together(here
     asyncio.run(scenario())
 
 
-def test_what_became_of_them_is_one_line_in_the_log(here: Observatory) -> None:
+def test_what_became_of_them_is_one_line_in_the_log(here: StatusHarness) -> None:
     async def scenario() -> None:
         async with all_alive(here) as working:
             await silence(here, NAMES[:4])

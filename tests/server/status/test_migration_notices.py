@@ -22,7 +22,7 @@ from holdfast.server.webhook import Webhook
 from holdfast.store.api import StoreRefused
 from holdfast.testing.real.processes import reserved_ports
 from tests.inventory.harness import REGION
-from tests.server.harness import Observatory, observatory
+from tests.server.harness import StatusHarness, status_harness
 from tests.server.webhook_server import GARBAGE, Hook
 
 SOURCE = EndpointName("r1", "holdfast", "w1", "eth0")
@@ -31,8 +31,8 @@ KEY = MIGRATION.key(REGION, MOVE.target)
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Observatory]:
-    with observatory(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[StatusHarness]:
+    with status_harness(tmp_path) as made:
         yield made
 
 
@@ -50,7 +50,7 @@ class Telling:
 
 
 @contextlib.asynccontextmanager
-async def telling(here: Observatory, hook: Hook, *, leads: bool = True) -> AsyncIterator[Telling]:
+async def telling(here: StatusHarness, hook: Hook, *, leads: bool = True) -> AsyncIterator[Telling]:
     async with here.endpoints() as working:
         term = working.term
         said = here.leadership.check()
@@ -77,17 +77,17 @@ async def telling(here: Observatory, hook: Hook, *, leads: bool = True) -> Async
             await asyncio.gather(following, return_exceptions=True)
 
 
-async def migrate(here: Observatory) -> None:
+async def migrate(here: StatusHarness) -> None:
     await here.world.put(KEY, MIGRATION.encode(MOVE))
 
 
-async def arrive(here: Observatory) -> None:
+async def arrive(here: StatusHarness) -> None:
     """The agent of the target host is alive, and reports that the workload is up there."""
     await here.report("r2")
     await here.say(1, EndpointState.UP, on="r2")
 
 
-def test_the_webhook_is_not_called_before_the_workload_is_up_on_its_new_host(here: Observatory, hook: Hook) -> None:
+def test_the_webhook_is_not_called_before_the_workload_is_up_on_its_new_host(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
@@ -99,7 +99,7 @@ def test_the_webhook_is_not_called_before_the_workload_is_up_on_its_new_host(her
     assert hook.heard == []
 
 
-def test_an_arrival_is_notified_once_with_its_idempotency_key(here: Observatory, hook: Hook) -> None:
+def test_an_arrival_is_notified_once_with_its_idempotency_key(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
@@ -117,7 +117,7 @@ def test_an_arrival_is_notified_once_with_its_idempotency_key(here: Observatory,
 
 @pytest.mark.parametrize("answer", [GARBAGE, 302, 303])
 def test_an_answer_that_is_none_of_a_webhook_takes_nothing_and_ends_nothing(
-    here: Observatory, hook: Hook, answer: int
+    here: StatusHarness, hook: Hook, answer: int
 ) -> None:
     hook.answers = [answer]
 
@@ -134,7 +134,7 @@ def test_an_answer_that_is_none_of_a_webhook_takes_nothing_and_ends_nothing(
     assert len(hook.heard) == 2
 
 
-def test_a_refused_notice_is_tried_again_with_the_same_key(here: Observatory, hook: Hook) -> None:
+def test_a_refused_notice_is_tried_again_with_the_same_key(here: StatusHarness, hook: Hook) -> None:
     hook.answers = [500, 503]
 
     async def scenario() -> None:
@@ -150,7 +150,7 @@ def test_a_refused_notice_is_tried_again_with_the_same_key(here: Observatory, ho
     assert len({key for key, _ in hook.heard}) == 1
 
 
-def test_the_next_leader_does_not_tell_it_again(here: Observatory, hook: Hook) -> None:
+def test_the_next_leader_does_not_tell_it_again(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         await migrate(here)
         await arrive(here)
@@ -163,7 +163,7 @@ def test_the_next_leader_does_not_tell_it_again(here: Observatory, hook: Hook) -
 
 
 def test_a_leader_that_died_between_call_and_record_is_followed_by_a_call_with_the_same_key(
-    here: Observatory, hook: Hook, monkeypatch: pytest.MonkeyPatch
+    here: StatusHarness, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_arguments: object) -> None:
         raise DatabaseAway("it has just died")
@@ -184,7 +184,7 @@ def test_a_leader_that_died_between_call_and_record_is_followed_by_a_call_with_t
     assert hook.heard[0] == hook.heard[1]
 
 
-def test_a_flapping_status_is_not_notified_again(here: Observatory, hook: Hook) -> None:
+def test_a_flapping_status_is_not_notified_again(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
@@ -199,7 +199,7 @@ def test_a_flapping_status_is_not_notified_again(here: Observatory, hook: Hook) 
     assert len(hook.heard) == 1
 
 
-def test_the_next_migration_is_notified_when_the_agent_reports_up_again(here: Observatory, hook: Hook) -> None:
+def test_the_next_migration_is_notified_when_the_agent_reports_up_again(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
@@ -219,7 +219,7 @@ def test_the_next_migration_is_notified_when_the_agent_reports_up_again(here: Ob
 
 
 def test_a_report_from_before_the_migration_counts_when_its_live_agent_leaves_it_in_place(
-    here: Observatory, hook: Hook
+    here: StatusHarness, hook: Hook
 ) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
@@ -237,7 +237,7 @@ def test_a_report_from_before_the_migration_counts_when_its_live_agent_leaves_it
 
 
 def test_an_old_report_of_an_agent_that_comes_back_does_not_count_before_its_second_heartbeat(
-    here: Observatory, hook: Hook
+    here: StatusHarness, hook: Hook
 ) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
@@ -256,7 +256,7 @@ def test_an_old_report_of_an_agent_that_comes_back_does_not_count_before_its_sec
     assert hook.heard == []
 
 
-def test_the_report_of_a_host_whose_agent_is_dead_does_not_count(here: Observatory, hook: Hook) -> None:
+def test_the_report_of_a_host_whose_agent_is_dead_does_not_count(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
@@ -271,7 +271,7 @@ def test_the_report_of_a_host_whose_agent_is_dead_does_not_count(here: Observato
     assert len(hook.heard) == 1
 
 
-def test_the_decision_log_has_what_the_webhook_was_notified_of_and_forgot(here: Observatory, hook: Hook) -> None:
+def test_the_decision_log_has_what_the_webhook_was_notified_of_and_forgot(here: StatusHarness, hook: Hook) -> None:
     hook.answers = [503]
 
     async def scenario() -> None:
@@ -292,7 +292,7 @@ def test_the_decision_log_has_what_the_webhook_was_notified_of_and_forgot(here: 
     ]
 
 
-def test_a_server_that_no_longer_leads_calls_no_webhook(here: Observatory, hook: Hook) -> None:
+def test_a_server_that_no_longer_leads_calls_no_webhook(here: StatusHarness, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook, leads=False) as leader:
             await migrate(here)
@@ -303,7 +303,7 @@ def test_a_server_that_no_longer_leads_calls_no_webhook(here: Observatory, hook:
     assert hook.heard == []
 
 
-def test_an_unreachable_webhook_is_an_error_of_the_change(here: Observatory, hook: Hook) -> None:
+def test_an_unreachable_webhook_is_an_error_of_the_change(here: StatusHarness, hook: Hook) -> None:
     with reserved_ports(1) as (closed,):
         refusal = asyncio.run(Webhook(f"http://127.0.0.1:{closed}/arrived")({"idempotency_key": "k"}))
     assert refusal is not None
@@ -311,7 +311,7 @@ def test_an_unreachable_webhook_is_an_error_of_the_change(here: Observatory, hoo
 
 
 def test_a_store_that_refuses_to_show_migrations_does_not_end_the_work_beside(
-    here: Observatory, hook: Hook, monkeypatch: pytest.MonkeyPatch
+    here: StatusHarness, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused() -> None:
         raise StoreRefused("no permission to read that")
@@ -329,7 +329,7 @@ def test_a_store_that_refuses_to_show_migrations_does_not_end_the_work_beside(
     assert not asyncio.run(scenario())
 
 
-def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: Observatory, hook: Hook) -> None:
+def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: StatusHarness, hook: Hook) -> None:
     hook.answers = [503]
 
     async def scenario() -> tuple[dict[str, Any], ...]:
@@ -354,7 +354,7 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: O
     assert (told["notified"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
 
 
-def test_a_migration_with_a_uid_is_the_same_however_often_it_is_written(here: Observatory, hook: Hook) -> None:
+def test_a_migration_with_a_uid_is_the_same_however_often_it_is_written(here: StatusHarness, hook: Hook) -> None:
     metadata = msgspec.structs.replace(MOVE.metadata, uid="7d3c")
     move = MIGRATION.encode(msgspec.structs.replace(MOVE, metadata=metadata))
 

@@ -17,7 +17,7 @@ from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen
 from holdfast.store.mirror import gc_pause
 from tests.inventory.harness import endpoint, endpoint_name, host
-from tests.server.harness import Observatory, Working, observatory, status_key
+from tests.server.harness import StatusHarness, Working, status_harness, status_key
 
 HOSTS = 100
 PAGE = 25
@@ -25,14 +25,14 @@ ACTIVE = b'{"status":"ACTIVE"}'
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Observatory]:
-    with observatory(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[StatusHarness]:
+    with status_harness(tmp_path) as made:
         numbers = range(1, HOSTS + 1)
         made.editor.change([*map(host, numbers), *(endpoint(one, on=f"r{one}") for one in numbers)], who="alice")
         yield made
 
 
-def lost(here: Observatory) -> Callable[[], Awaitable[None]]:
+def lost(here: StatusHarness) -> Callable[[], Awaitable[None]]:
     """Three of ten agents vanish, spread over all pages; what they said stays."""
 
     async def vanish() -> None:
@@ -43,7 +43,7 @@ def lost(here: Observatory) -> Callable[[], Awaitable[None]]:
     return vanish
 
 
-async def lead_after_all_were_active(here: Observatory) -> None:
+async def lead_after_all_were_active(here: StatusHarness) -> None:
     for number in range(1, HOSTS + 1):
         await here.report(f"r{number}")
         await here.say(number, EndpointState.UP, on=f"r{number}")
@@ -69,7 +69,7 @@ def during_the_first_page(working: Working[Any, EndpointSeen], thing: Callable[[
 
 
 @pytest.mark.parametrize("when", ["before the takeover", "during its first page"])
-def test_many_agents_that_vanish_around_a_takeover_are_held_together(here: Observatory, when: str) -> None:
+def test_many_agents_that_vanish_around_a_takeover_are_held_together(here: StatusHarness, when: str) -> None:
     async def scenario() -> None:
         await lead_after_all_were_active(here)
         if when == "before the takeover":
@@ -86,7 +86,7 @@ def test_many_agents_that_vanish_around_a_takeover_are_held_together(here: Obser
     asyncio.run(scenario())
 
 
-def test_what_is_reported_while_a_new_leader_compares_is_written_between_two_pages(here: Observatory) -> None:
+def test_what_is_reported_while_a_new_leader_compares_is_written_between_two_pages(here: StatusHarness) -> None:
     async def news() -> None:
         await here.say(1, EndpointState.ERROR, on="r1")
 
@@ -105,7 +105,7 @@ def test_what_is_reported_while_a_new_leader_compares_is_written_between_two_pag
     assert written.index("endpoint r1-holdfast-w1-eth0") <= PAGE, "it waited for the end of the pass"
 
 
-def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_counted(here: Observatory) -> None:
+def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_counted(here: StatusHarness) -> None:
     async def gone() -> None:
         here.editor.change([WantedObject(ENDPOINT, endpoint_name(99))], who="bob")
 
@@ -123,7 +123,7 @@ def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_cou
 
 @pytest.mark.parametrize("way", ["goes well", "loses the database"])
 def test_the_garbage_collector_rests_while_much_is_read_and_only_then(
-    here: Observatory, monkeypatch: pytest.MonkeyPatch, way: str
+    here: StatusHarness, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(gc_pause, "WORTH_IT", HOSTS)
     collects: dict[str, bool] = {}

@@ -22,14 +22,14 @@ from holdfast.server.intents.store import BRAKE, PAUSE, EtcdIntents
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.term import SyncerTerm
 from tests.inventory.harness import REGION, endpoint, endpoint_name
-from tests.server.harness import Realm, realm
+from tests.server.harness import SyncerHarness, syncer_harness
 
 ALICE = Who(1000, 1, "alice")
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Realm]:
-    with realm(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[SyncerHarness]:
+    with syncer_harness(tmp_path) as made:
         yield made
 
 
@@ -54,14 +54,14 @@ def gone(*numbers: int) -> list[WantedObject]:
     return [WantedObject(ENDPOINT, endpoint_name(number)) for number in numbers]
 
 
-def recorded(here: Realm) -> Allowance:
+def recorded(here: SyncerHarness) -> Allowance:
     (entry,) = here.entries(ALLOWANCE.key(REGION, BRAKE))
     found = ALLOWANCE.decode(entry.key, entry.value)
     assert isinstance(found, Allowance)
     return found
 
 
-def test_a_pause_holds_the_next_leader_before_its_first_write(here: Realm) -> None:
+def test_a_pause_holds_the_next_leader_before_its_first_write(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, str]:
         term = await here.settled()
         said = await say(term, "pause", "migration")
@@ -76,7 +76,7 @@ def test_a_pause_holds_the_next_leader_before_its_first_write(here: Realm) -> No
     assert here.inventory.waiting() == 1, "nothing is forgotten"
 
 
-def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: Realm) -> None:
+def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, bool, str]:
         term = await here.settled()
         said = await say(term, "pause", "migration", leads=False)
@@ -95,7 +95,7 @@ def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: Realm) -> No
     assert here.stored() == here.wanted()
 
 
-def test_a_pause_that_holds_nothing_is_not_forgotten_either(here: Realm) -> None:
+def test_a_pause_that_holds_nothing_is_not_forgotten_either(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, str]:
         term = await here.settled()
         await say(term, "pause", "migration", within="30m")
@@ -108,7 +108,7 @@ def test_a_pause_that_holds_nothing_is_not_forgotten_either(here: Realm) -> None
     assert asyncio.run(scenario()) == ("paused", "ok")
 
 
-def test_a_pause_runs_out_by_itself(here: Realm) -> None:
+def test_a_pause_runs_out_by_itself(here: SyncerHarness) -> None:
     async def scenario() -> None:
         term = await here.settled()
         await say(term, "pause", "migration", within="30m")
@@ -122,7 +122,7 @@ def test_a_pause_runs_out_by_itself(here: Realm) -> None:
     assert here.stored() == here.wanted()
 
 
-def test_a_pause_that_cannot_be_read_is_a_pause(here: Realm) -> None:
+def test_a_pause_that_cannot_be_read_is_a_pause(here: SyncerHarness) -> None:
     async def scenario() -> str:
         await here.settled()
         await here.operator.put(INTENT.key(REGION, PAUSE), b"\xff")
@@ -134,7 +134,7 @@ def test_a_pause_that_cannot_be_read_is_a_pause(here: Realm) -> None:
     assert asyncio.run(scenario()) == "held: intent"
 
 
-def test_what_is_not_paused_cannot_be_resumed(here: Realm) -> None:
+def test_what_is_not_paused_cannot_be_resumed(here: SyncerHarness) -> None:
     async def scenario() -> None:
         await say(await here.settled(), "resume")
 
@@ -142,7 +142,7 @@ def test_what_is_not_paused_cannot_be_resumed(here: Realm) -> None:
         asyncio.run(scenario())
 
 
-def test_without_the_store_a_pause_is_declined_in_one_sentence(here: Realm) -> None:
+def test_without_the_store_a_pause_is_declined_in_one_sentence(here: SyncerHarness) -> None:
     async def scenario() -> None:
         term = await here.settled()
         term.syncer.store.link.cut()  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_without_the_store_a_pause_is_declined_in_one_sentence(here: Realm) -> N
         asyncio.run(scenario())
 
 
-def test_an_allowance_for_a_time_covers_what_comes_in_that_time_and_no_more(here: Realm) -> None:
+def test_an_allowance_for_a_time_covers_what_comes_in_that_time_and_no_more(here: SyncerHarness) -> None:
     async def scenario() -> str:
         here.editor.change([endpoint(n) for n in range(60)], who="bob")
         term = await here.settled()
@@ -169,7 +169,7 @@ def test_an_allowance_for_a_time_covers_what_comes_in_that_time_and_no_more(here
     assert len(here.stored()) == 20, "held again"
 
 
-def test_an_allowance_for_a_time_follows_a_takeover(here: Realm) -> None:
+def test_an_allowance_for_a_time_follows_a_takeover(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(40)], who="bob")
         await allow(await here.settled(), reason="rack 12", **{"for": "30m"})
@@ -180,7 +180,7 @@ def test_an_allowance_for_a_time_follows_a_takeover(here: Realm) -> None:
     assert here.stored() == {}
 
 
-def test_agents_honour_an_allowance_for_what_was_deleted_while_it_lasted(here: Realm) -> None:
+def test_agents_honour_an_allowance_for_what_was_deleted_while_it_lasted(here: SyncerHarness) -> None:
     async def scenario() -> int:
         here.editor.change([endpoint(n) for n in range(40)], who="bob")
         term = await here.settled()
@@ -197,7 +197,7 @@ def test_agents_honour_an_allowance_for_what_was_deleted_while_it_lasted(here: R
     assert recorded(here).covers(last_delete, here.clock.wall())
 
 
-def test_an_answer_from_before_a_pause_does_not_undo_it(here: Realm) -> None:
+def test_an_answer_from_before_a_pause_does_not_undo_it(here: SyncerHarness) -> None:
     async def scenario() -> None:
         term = await here.settled()
         words, asked, answered = term.intents, asyncio.Event(), asyncio.Event()
@@ -222,7 +222,7 @@ def test_an_answer_from_before_a_pause_does_not_undo_it(here: Realm) -> None:
     asyncio.run(scenario())
 
 
-def test_a_pause_that_is_stored_is_accepted_although_it_cannot_be_applied_yet(here: Realm) -> None:
+def test_a_pause_that_is_stored_is_accepted_although_it_cannot_be_applied_yet(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, bool]:
         term = await here.settled()
 
@@ -240,7 +240,7 @@ def test_a_pause_that_is_stored_is_accepted_although_it_cannot_be_applied_yet(he
     assert paused
 
 
-def test_a_pause_that_ran_out_is_none(here: Realm) -> None:
+def test_a_pause_that_ran_out_is_none(here: SyncerHarness) -> None:
     async def scenario() -> None:
         term = await here.settled()
         await say(term, "pause", "migration", within="30m")

@@ -8,11 +8,11 @@ from pathlib import Path
 from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from tests.inventory.harness import endpoint, endpoint_name, host
-from tests.server.harness import realm
+from tests.server.harness import syncer_harness
 
 
 def test_objects_are_counted_by_kind_in_the_store_and_outstanding(tmp_path: Path) -> None:
-    with realm(tmp_path) as here:
+    with syncer_harness(tmp_path) as here:
 
         async def scenario() -> dict[tuple[str, str], float]:
             here.editor.change([host(1), *(endpoint(n) for n in range(40))], who="alice")

@@ -16,18 +16,18 @@ from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.testing.fault import fault
 from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
-from tests.server.harness import Realm, realm
+from tests.server.harness import SyncerHarness, syncer_harness
 
 HOSTS = [host(1), host(2), host(3)]
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Realm]:
-    with realm(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[SyncerHarness]:
+    with syncer_harness(tmp_path) as made:
         yield made
 
 
-def keys_written(here: Realm, after: int) -> list[set[tuple[bytes, bool]]]:
+def keys_written(here: SyncerHarness, after: int) -> list[set[tuple[bytes, bool]]]:
     """Per transaction of the syncer: what it wrote, and whether that is there then."""
     return [
         {(event.key, event.entry is not None) for event in write.events}
@@ -36,21 +36,23 @@ def keys_written(here: Realm, after: int) -> list[set[tuple[bytes, bool]]]:
     ]
 
 
-async def moving(here: Realm, *numbers: int, to: str = "r2") -> SyncerTerm:
+async def moving(here: SyncerHarness, *numbers: int, to: str = "r2") -> SyncerTerm:
     """Endpoints on r1 that are on their way, in the store, too."""
     here.editor.change([*HOSTS, *(endpoint(n) for n in numbers), endpoint(99)], who="alice")
     here.editor.change([migration(n, to=to) for n in numbers], who="alice")
     return await here.settled()
 
 
-async def changed(here: Realm, term: SyncerTerm, wishes: Sequence[WantedObject]) -> list[set[tuple[bytes, bool]]]:
+async def changed(
+    here: SyncerHarness, term: SyncerTerm, changes: Sequence[WantedObject]
+) -> list[set[tuple[bytes, bool]]]:
     before = here.fake.revision
-    here.editor.change(wishes, who="alice")
+    here.editor.change(changes, who="alice")
     await term.reconciler.turn()
     return keys_written(here, before)
 
 
-def test_a_migration_reaches_the_store_as_the_inventory_has_it(here: Realm) -> None:
+def test_a_migration_reaches_the_store_as_the_inventory_has_it(here: SyncerHarness) -> None:
     asyncio.run(moving(here, 1))
     stored = MIGRATION.decode(migration_key(1, to="r2"), here.stored()[migration_key(1, to="r2")])
     assert isinstance(stored, Migration)
@@ -60,7 +62,7 @@ def test_a_migration_reaches_the_store_as_the_inventory_has_it(here: Realm) -> N
 
 @pytest.mark.parametrize("between", [WantedObject(MIGRATION, endpoint_name(1)), migration(1, to="r3")])
 def test_a_migration_that_begins_again_between_two_passes_is_a_new_one_in_the_store_too(
-    here: Realm, between: WantedObject
+    here: SyncerHarness, between: WantedObject
 ) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here, 1)
@@ -71,7 +73,7 @@ def test_a_migration_that_begins_again_between_two_passes_is_a_new_one_in_the_st
     assert here.stored() == here.wanted()
 
 
-def test_one_that_begins_with_its_endpoint_is_not_there_before_it(here: Realm) -> None:
+def test_one_that_begins_with_its_endpoint_is_not_there_before_it(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here)
         return await changed(here, term, [migration(1, to="r2"), endpoint(1)])
@@ -88,7 +90,7 @@ ARRIVAL = {(endpoint_key(1, on="r1"), False), (endpoint_key(1, on="r2"), True), 
     without="holdfast.server.syncer.keys:RegionKeys.workload",
     by="tests.server.syncer.without_protection:endpoints_alone",
 )
-def test_C35_an_arrival_is_one_transaction_with_the_end_of_its_migration(here: Realm) -> None:
+def test_C35_an_arrival_is_one_transaction_with_the_end_of_its_migration(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here, 1)
         return await changed(here, term, [endpoint(1, on="r2")])
@@ -97,7 +99,7 @@ def test_C35_an_arrival_is_one_transaction_with_the_end_of_its_migration(here: R
     assert here.stored() == here.wanted()
 
 
-def test_another_target_is_one_transaction(here: Realm) -> None:
+def test_another_target_is_one_transaction(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here, 1)
         return await changed(here, term, [migration(1, to="r3")])
@@ -105,7 +107,7 @@ def test_another_target_is_one_transaction(here: Realm) -> None:
     assert asyncio.run(scenario()) == [{(migration_key(1, to="r2"), False), (migration_key(1, to="r3"), True)}]
 
 
-def test_an_arrival_that_sets_out_again_at_once_is_one_transaction(here: Realm) -> None:
+def test_an_arrival_that_sets_out_again_at_once_is_one_transaction(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here, 1)
         return await changed(here, term, [endpoint(1, on="r2"), migration(1, to="r3")])
@@ -114,7 +116,7 @@ def test_an_arrival_that_sets_out_again_at_once_is_one_transaction(here: Realm) 
     assert here.stored() == here.wanted()
 
 
-def test_a_migration_does_not_outlive_its_endpoint(here: Realm) -> None:
+def test_a_migration_does_not_outlive_its_endpoint(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here, 1)
         return await changed(here, term, [WantedObject(ENDPOINT, endpoint_name(1))])
@@ -122,7 +124,7 @@ def test_a_migration_does_not_outlive_its_endpoint(here: Realm) -> None:
     assert asyncio.run(scenario()) == [{(migration_key(1, to="r2"), False)}, {(endpoint_key(1), False)}]
 
 
-def test_a_cancelled_migration_leaves_its_endpoint_alone(here: Realm) -> None:
+def test_a_cancelled_migration_leaves_its_endpoint_alone(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         term = await moving(here, 1)
         return await changed(here, term, [WantedObject(MIGRATION, endpoint_name(1))])
@@ -130,7 +132,7 @@ def test_a_cancelled_migration_leaves_its_endpoint_alone(here: Realm) -> None:
     assert asyncio.run(scenario()) == [{(migration_key(1, to="r2"), False)}]
 
 
-def test_the_next_leader_ends_no_migration_before_its_endpoint_has_arrived(here: Realm) -> None:
+def test_the_next_leader_ends_no_migration_before_its_endpoint_has_arrived(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         await moving(here, 1)
         before = here.fake.revision
@@ -145,7 +147,7 @@ def test_the_next_leader_ends_no_migration_before_its_endpoint_has_arrived(here:
     assert here.stored() == here.wanted()
 
 
-def test_a_host_that_is_evacuated_is_no_loss_of_migrations(here: Realm) -> None:
+def test_a_host_that_is_evacuated_is_no_loss_of_migrations(here: SyncerHarness) -> None:
     async def scenario() -> str:
         numbers = range(1, 41)
         term = await moving(here, *numbers)
@@ -157,7 +159,7 @@ def test_a_host_that_is_evacuated_is_no_loss_of_migrations(here: Realm) -> None:
     assert here.stored(MIGRATION.prefix(REGION)) == {}
 
 
-def test_migrations_that_a_database_lost_stay_until_an_operator_allows_it(here: Realm) -> None:
+def test_migrations_that_a_database_lost_stay_until_an_operator_allows_it(here: SyncerHarness) -> None:
     async def scenario() -> str:
         term = await moving(here, 1, 2)
         with here.engine.begin() as connection:
@@ -170,7 +172,7 @@ def test_migrations_that_a_database_lost_stay_until_an_operator_allows_it(here: 
     assert len(here.stored(MIGRATION.prefix(REGION))) == 2
 
 
-async def somebodys(here: Realm, region: Region) -> bytes:
+async def somebodys(here: SyncerHarness, region: Region) -> bytes:
     """A migration of which this inventory knows nothing."""
     strange = Migration.of(region, EndpointName("r1", "holdfast", "w7", "eth0"), "r3")
     key = MIGRATION.key(region, strange.target)
@@ -178,7 +180,7 @@ async def somebodys(here: Realm, region: Region) -> bytes:
     return key
 
 
-def test_a_migration_that_the_inventory_does_not_know_goes_like_any_other_drift(here: Realm) -> None:
+def test_a_migration_that_the_inventory_does_not_know_goes_like_any_other_drift(here: SyncerHarness) -> None:
     async def scenario() -> bytes:
         term = await moving(here, 1, 2)
         key = await somebodys(here, REGION)
@@ -190,7 +192,7 @@ def test_a_migration_that_the_inventory_does_not_know_goes_like_any_other_drift(
     assert here.stored() == here.wanted()
 
 
-def test_the_only_migration_there_is_is_held_when_the_inventory_does_not_know_it(here: Realm) -> None:
+def test_the_only_migration_there_is_is_held_when_the_inventory_does_not_know_it(here: SyncerHarness) -> None:
     async def scenario() -> tuple[bytes, str]:
         term = await moving(here)
         key = await somebodys(here, REGION)
@@ -202,7 +204,7 @@ def test_the_only_migration_there_is_is_held_when_the_inventory_does_not_know_it
     assert (key in here.stored(), state) == (True, "held: brake")
 
 
-def test_a_migration_of_another_region_is_none_of_ours(here: Realm) -> None:
+def test_a_migration_of_another_region_is_none_of_ours(here: SyncerHarness) -> None:
     async def scenario() -> tuple[bytes, str]:
         term = await moving(here, 1)
         key = await somebodys(here, Region("ams"))

@@ -18,17 +18,17 @@ from holdfast.server.syncer.term import SyncerTerm
 from holdfast.store.api import Entry
 from holdfast.testing.fault import fault
 from tests.inventory.harness import endpoint, endpoint_key, endpoint_name
-from tests.server.harness import Realm, realm
+from tests.server.harness import SyncerHarness, syncer_harness
 from tests.server.syncer.test_term import small_pages
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Realm]:
-    with realm(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[SyncerHarness]:
+    with syncer_harness(tmp_path) as made:
         yield made
 
 
-async def moved_unheard(here: Realm, count: int, old: str, new: str) -> tuple[SyncerTerm, int]:
+async def moved_unheard(here: SyncerHarness, count: int, old: str, new: str) -> tuple[SyncerTerm, int]:
     """Endpoints on another host that no outbox tells of, and the revision from before; the syncer has looked again."""
     here.editor.change([endpoint(n, on=old) for n in range(count)], who="alice")
     term = await here.settled()
@@ -48,7 +48,7 @@ async def moved_unheard(here: Realm, count: int, old: str, new: str) -> tuple[Sy
     by="tests.server.syncer.without_protection:creates_flow",
 )
 def test_C35_a_move_that_a_resync_finds_is_one_transaction(
-    here: Realm, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+    here: SyncerHarness, monkeypatch: pytest.MonkeyPatch, old: str, new: str
 ) -> None:
     small_pages(monkeypatch, 4)
     _, seen = asyncio.run(moved_unheard(here, 10, old, new))
@@ -63,7 +63,7 @@ def test_C35_a_move_that_a_resync_finds_is_one_transaction(
     assert here.stored() == here.wanted()
 
 
-async def moved_on(here: Realm, term: SyncerTerm, seen: int) -> None:
+async def moved_on(here: SyncerHarness, term: SyncerTerm, seen: int) -> None:
     """The second move reaches the store as well; at no revision since then was the endpoint nowhere."""
     while here.stored() != here.wanted():
         await term.reconciler.turn()
@@ -81,7 +81,7 @@ TOO_EARLY = "holdfast.server.syncer.target:EtcdTarget._too_early"
 
 
 @fault("C35", without=TOO_EARLY, by="tests.server.syncer.without_protection:nothing_is_too_early")
-def test_C35_what_moves_on_after_the_syncer_heard_of_it_keeps_a_key(here: Realm) -> None:
+def test_C35_what_moves_on_after_the_syncer_heard_of_it_keeps_a_key(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
         term = await here.settled()
@@ -101,7 +101,7 @@ def test_C35_what_moves_on_after_the_syncer_heard_of_it_keeps_a_key(here: Realm)
 
 
 @fault("C35", without=TOO_EARLY, by="tests.server.syncer.without_protection:nothing_is_too_early")
-def test_C35_what_moves_on_during_a_full_pass_keeps_a_key(here: Realm) -> None:
+def test_C35_what_moves_on_during_a_full_pass_keeps_a_key(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
         await here.settled()
@@ -121,7 +121,7 @@ def test_C35_what_moves_on_during_a_full_pass_keeps_a_key(here: Realm) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_what_moves_and_then_goes_is_deleted_at_all_of_its_keys(here: Realm) -> None:
+def test_what_moves_and_then_goes_is_deleted_at_all_of_its_keys(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(1, 9)], who="alice")
         term = await here.settled()
@@ -133,13 +133,13 @@ def test_what_moves_and_then_goes_is_deleted_at_all_of_its_keys(here: Realm) -> 
     assert here.stored() == here.wanted()
 
 
-def test_an_evacuated_host_that_a_resync_finds_is_no_loss(here: Realm) -> None:
+def test_an_evacuated_host_that_a_resync_finds_is_no_loss(here: SyncerHarness) -> None:
     term, _ = asyncio.run(moved_unheard(here, 40, "r1", "r2"))
     assert term.syncer.context.vitals.state == "ok"
     assert here.stored() == here.wanted()
 
 
-def test_what_stands_on_two_hosts_leaves_both_when_it_moves_to_a_third(here: Realm) -> None:
+def test_what_stands_on_two_hosts_leaves_both_when_it_moves_to_a_third(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
         term = await here.settled()
@@ -152,7 +152,7 @@ def test_what_stands_on_two_hosts_leaves_both_when_it_moves_to_a_third(here: Rea
     assert here.stored() == here.wanted()
 
 
-def test_more_new_objects_than_are_kept_back_flow_on(here: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_new_objects_than_are_kept_back_flow_on(here: SyncerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch, 5)
 
     async def scenario() -> SyncerTerm:

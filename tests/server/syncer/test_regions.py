@@ -15,7 +15,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Host, HostSpec
 from tests.inventory.harness import REGION, endpoint, endpoint_key, host
-from tests.server.harness import realm
+from tests.server.harness import syncer_harness
 
 FRA = Region("fra")
 
@@ -34,7 +34,7 @@ def abroad(number: int) -> WantedObject:
 
 
 def test_an_object_of_another_region_is_named_and_everything_else_is_synced(tmp_path: Path) -> None:
-    with realm(tmp_path) as here, capture_logs() as logs:
+    with syncer_harness(tmp_path) as here, capture_logs() as logs:
 
         async def scenario() -> None:
             here.editor.change([endpoint(1), abroad(3)], who="alice")
@@ -53,7 +53,7 @@ def test_an_object_of_another_region_is_named_and_everything_else_is_synced(tmp_
 
 def test_a_fleet_that_an_apply_moved_to_another_region_is_held_by_the_brake(tmp_path: Path) -> None:
     """The objects have new keys in the other region, which this syncer does not write: here it is a loss."""
-    with realm(tmp_path) as here:
+    with syncer_harness(tmp_path) as here:
 
         async def scenario() -> str:
             here.editor.change([endpoint(n) for n in range(1, 101)], who="alice")
@@ -67,7 +67,7 @@ def test_a_fleet_that_an_apply_moved_to_another_region_is_held_by_the_brake(tmp_
 
 
 def test_an_object_that_an_apply_moved_to_another_region_goes_from_this_one(tmp_path: Path) -> None:
-    with realm(tmp_path) as here:
+    with syncer_harness(tmp_path) as here:
 
         async def scenario() -> None:
             here.editor.change([endpoint(1), endpoint(2)], who="alice")
@@ -82,7 +82,7 @@ def test_an_object_that_an_apply_moved_to_another_region_goes_from_this_one(tmp_
 
 def test_a_host_of_another_region_in_the_same_database_is_not_ours_to_write(tmp_path: Path) -> None:
     """Hosts of all regions stand side by side in the store: it was written here, and fought over with its region."""
-    with realm(tmp_path) as here:
+    with syncer_harness(tmp_path) as here:
 
         async def scenario() -> None:
             there = wanted(HOST, FRA, "r9", Host.of("r9", HostSpec()))
@@ -94,7 +94,7 @@ def test_a_host_of_another_region_in_the_same_database_is_not_ours_to_write(tmp_
 
 
 def test_a_host_whose_name_another_region_has_in_the_store_fails_alone(tmp_path: Path) -> None:
-    with realm(tmp_path) as here:
+    with syncer_harness(tmp_path) as here:
         theirs = HOST.encode(wanted(HOST, FRA, "r1", Host.of("r1", HostSpec())).thing)  # type: ignore[arg-type]
 
         async def scenario() -> str:

@@ -16,12 +16,12 @@ from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.syncer.resync import Resync
 from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host
-from tests.server.harness import Realm, realm
+from tests.server.harness import SyncerHarness, syncer_harness
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Realm]:
-    with realm(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[SyncerHarness]:
+    with syncer_harness(tmp_path) as made:
         yield made
 
 
@@ -35,7 +35,7 @@ async def told_of(resync: Resync, **args: object) -> dict[str, Any]:
     return said
 
 
-def test_a_resync_by_hand_tells_what_differed(here: Realm) -> None:
+def test_a_resync_by_hand_tells_what_differed(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         here.editor.change([endpoint(1), endpoint(2), host(1)], who="alice")
         term = await here.settled()
@@ -49,7 +49,7 @@ def test_a_resync_by_hand_tells_what_differed(here: Realm) -> None:
     assert endpoint_key(1) not in here.stored()
 
 
-def test_a_resync_of_one_object_mends_that_one_only(here: Realm) -> None:
+def test_a_resync_of_one_object_mends_that_one_only(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         here.editor.change([endpoint(1), endpoint(2), endpoint(3)], who="alice")
         term = await here.settled()
@@ -65,7 +65,7 @@ def test_a_resync_of_one_object_mends_that_one_only(here: Realm) -> None:
     assert set(here.stored()) == {endpoint_key(2), endpoint_key(3)}
 
 
-def test_a_resync_that_cannot_be_done_is_one_sentence(here: Realm) -> None:
+def test_a_resync_that_cannot_be_done_is_one_sentence(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         term = await here.settled()
         term.syncer.store.link.cut()  # type: ignore[attr-defined]
@@ -82,7 +82,7 @@ def test_a_resync_that_cannot_be_done_is_one_sentence(here: Realm) -> None:
         ({"progress": True}, "no resync was requested"),
     ],
 )
-def test_a_resync_that_makes_no_sense_is_one_sentence(here: Realm, args: dict[str, object], words: str) -> None:
+def test_a_resync_that_makes_no_sense_is_one_sentence(here: SyncerHarness, args: dict[str, object], words: str) -> None:
     async def scenario() -> None:
         await Resync(await here.settled()).answer(Request("resync", args), Who(0, 0, "root"))
 
@@ -97,7 +97,7 @@ def on_network(number: int, network: str) -> WantedObject:
     return wanted(ENDPOINT, REGION, plain.spec.name, thing)
 
 
-def test_a_resync_of_a_network_reports_how_much_of_it_would_be_deleted(here: Realm) -> None:
+def test_a_resync_of_a_network_reports_how_much_of_it_would_be_deleted(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         networks = [wanted(NETWORK, REGION, name, Network(prefixes=("10.0.0.0/8",))) for name in ("red", "blue")]
         here.editor.change([*networks, *(on_network(n, "red" if n < 4 else "blue") for n in range(8))], who="alice")
@@ -111,7 +111,7 @@ def test_a_resync_of_a_network_reports_how_much_of_it_would_be_deleted(here: Rea
     assert told["looked"] == 10
 
 
-def test_values_of_differences_are_reported_on_request(here: Realm) -> None:
+def test_values_of_differences_are_reported_on_request(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.settled()

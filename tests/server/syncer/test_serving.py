@@ -15,7 +15,7 @@ from holdfast.inventory.manifest.read import read
 from holdfast.model.balancing import BACKEND, FRONTEND
 from holdfast.runtime.clock import SystemClock
 from tests.inventory.harness import REGION
-from tests.server.harness import Realm, realm
+from tests.server.harness import SyncerHarness, syncer_harness
 
 SITE = """
 - {kind: host, name: r2, spec: {bgp: {ipv4Address: 192.0.2.2/24}}}
@@ -38,13 +38,13 @@ OURS = b"/holdfast/v1/no-region/"
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Realm]:
-    with realm(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[SyncerHarness]:
+    with syncer_harness(tmp_path) as made:
         made.editor.change(read(SITE, "site.yaml", REGION), who="alice")
         yield made
 
 
-async def served(here: Realm, folder: Path) -> ServicesUpdate:
+async def served(here: SyncerHarness, folder: Path) -> ServicesUpdate:
     """What a balancer that follows the store takes from it first."""
     told: asyncio.Future[ServicesUpdate] = asyncio.get_running_loop().create_future()
     follower = ServicesWatcher(here.fake.client("lb-1"), REGION, folder, SystemClock(), BalancerSettings(source="etcd"))
@@ -62,7 +62,7 @@ async def served(here: Realm, folder: Path) -> ServicesUpdate:
         await asyncio.gather(following, return_exceptions=True)
 
 
-def test_a_balancer_understands_what_arrives(here: Realm, tmp_path: Path) -> None:
+def test_a_balancer_understands_what_arrives(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> ServicesUpdate:
         await here.settled()
         return await served(here, tmp_path)
@@ -79,7 +79,7 @@ def test_a_balancer_understands_what_arrives(here: Realm, tmp_path: Path) -> Non
     assert config.frontends["web"].pools[0].backends["web-2"].weight == 50
 
 
-def test_a_backend_that_goes_leaves_its_frontend_first(here: Realm) -> None:
+def test_a_backend_that_goes_leaves_its_frontend_first(here: SyncerHarness) -> None:
     async def scenario() -> list[bytes]:
         term = await here.settled()
         seen = here.fake.revision
@@ -93,7 +93,7 @@ def test_a_backend_that_goes_leaves_its_frontend_first(here: Realm) -> None:
     assert gone == [b"frontends/web", b"backends/web-1", b"backends/web-2", b"backends/web-3"]
 
 
-def test_the_network_arrives_beside_its_endpoint(here: Realm) -> None:
+def test_the_network_arrives_beside_its_endpoint(here: SyncerHarness) -> None:
     asyncio.run(here.settled())
     assert here.stored(OURS + b"networks/") == {OURS + b"networks/red": b'{"prefixes":["10.28.0.0/16"]}'}
     (endpoint,) = here.stored(b"/calico/resources/v3/projectcalico.org/workloadendpoints/").values()

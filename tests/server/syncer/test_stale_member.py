@@ -9,12 +9,12 @@ from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.fault import fault
 from tests.inventory.harness import endpoint, endpoint_name
-from tests.server.harness import realm
+from tests.server.harness import syncer_harness
 
 
 @fault("C29", without="holdfast.server.syncer.target:not_stale", by="tests.server.syncer.without_protection:believed")
 def test_C29_a_delete_is_not_settled_by_a_list_from_before_the_object_was_written(tmp_path: Path) -> None:
-    with realm(tmp_path) as here:
+    with syncer_harness(tmp_path) as here:
 
         async def scenario() -> tuple[str, int]:
             here.editor.change([endpoint(n) for n in range(6)], who="alice")

@@ -28,23 +28,23 @@ from holdfast.store.api import Deposed, Entry
 from holdfast.store.identity import SeenStore, read_identity
 from holdfast.testing.fault import fault
 from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host, subnet
-from tests.server.harness import Realm, realm
+from tests.server.harness import SyncerHarness, syncer_harness
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Realm]:
-    with realm(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[SyncerHarness]:
+    with syncer_harness(tmp_path) as made:
         yield made
 
 
-def test_everything_in_the_inventory_arrives_and_nothing_else(here: Realm) -> None:
+def test_everything_in_the_inventory_arrives_and_nothing_else(here: SyncerHarness) -> None:
     here.editor.change([host(1), subnet("red", "10.0.0.0/8"), *map(endpoint, range(50))], who="alice")
     asyncio.run(here.settled())
     assert here.stored() == here.wanted()
     assert len(here.stored()) == 52
 
 
-def test_what_is_right_is_not_written_again(here: Realm) -> None:
+def test_what_is_right_is_not_written_again(here: SyncerHarness) -> None:
     async def scenario() -> tuple[int, int]:
         here.editor.change([host(1), *map(endpoint, range(20))], who="alice")
         term = await here.settled()
@@ -57,7 +57,7 @@ def test_what_is_right_is_not_written_again(here: Realm) -> None:
     assert before == after
 
 
-def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_smaller_than_either_side_come_to_the_same(here: SyncerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch, 7)
 
     async def scenario() -> None:
@@ -77,7 +77,7 @@ def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatc
     without="holdfast.server.syncer.outbox:Outbox.fetch",
     by="tests.server.syncer.without_protection:nothing_noted",
 )
-def test_C19_a_committed_change_reaches_the_store_although_it_was_never_announced(here: Realm) -> None:
+def test_C19_a_committed_change_reaches_the_store_although_it_was_never_announced(here: SyncerHarness) -> None:
     async def scenario() -> int:
         here.editor.change([host(1), endpoint(1)], who="alice")
         term = await here.settled()
@@ -91,7 +91,7 @@ def test_C19_a_committed_change_reaches_the_store_although_it_was_never_announce
     assert here.inventory.waiting() == 0
 
 
-def test_a_change_stays_in_the_outbox_until_the_store_has_it(here: Realm) -> None:
+def test_a_change_stays_in_the_outbox_until_the_store_has_it(here: SyncerHarness) -> None:
     async def scenario() -> list[int]:
         term = await here.settled()
         store = term.syncer.store
@@ -107,7 +107,7 @@ def test_a_change_stays_in_the_outbox_until_the_store_has_it(here: Realm) -> Non
     assert here.stored() == here.wanted()
 
 
-def test_a_move_is_one_transaction(here: Realm) -> None:
+def test_a_move_is_one_transaction(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(1, on="r1")], who="alice")
         term = await here.settled()
@@ -122,7 +122,7 @@ def test_a_move_is_one_transaction(here: Realm) -> None:
     }
 
 
-def test_C35_a_store_out_of_space_keeps_both_ends_of_a_move_as_they_are(here: Realm) -> None:
+def test_C35_a_store_out_of_space_keeps_both_ends_of_a_move_as_they_are(here: SyncerHarness) -> None:
     async def scenario() -> str:
         here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
         term = await here.settled()
@@ -140,7 +140,7 @@ def test_C35_a_store_out_of_space_keeps_both_ends_of_a_move_as_they_are(here: Re
     assert here.stored() == here.wanted()
 
 
-def test_uid_and_what_we_do_not_know_survive_a_rewrite(here: Realm) -> None:
+def test_uid_and_what_we_do_not_know_survive_a_rewrite(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.settled()
@@ -158,7 +158,7 @@ def test_uid_and_what_we_do_not_know_survive_a_rewrite(here: Realm) -> None:
     assert found["spec"]["ipv4Gateway"] == "10.0.0.254"
 
 
-def test_a_corrupt_value_is_repaired(here: Realm) -> None:
+def test_a_corrupt_value_is_repaired(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.settled()
@@ -170,7 +170,7 @@ def test_a_corrupt_value_is_repaired(here: Realm) -> None:
     assert here.stored() == here.wanted()
 
 
-def test_what_is_not_ours_is_never_touched(here: Realm) -> None:
+def test_what_is_not_ours_is_never_touched(here: SyncerHarness) -> None:
     strange = ENDPOINT.prefix(REGION) + b"pod-k8s-web-eth0"
     other = HOST.key(REGION, "ams-1")
     theirs = wanted(HOST, Region("ams"), "ams-1", Host.of("ams-1", HostSpec())).thing
@@ -185,7 +185,7 @@ def test_what_is_not_ours_is_never_touched(here: Realm) -> None:
 
 
 def test_a_region_leaves_the_hosts_of_others_alone(tmp_path: Path) -> None:
-    with realm(tmp_path, Region("ams")) as here:
+    with syncer_harness(tmp_path, Region("ams")) as here:
 
         async def scenario() -> None:
             await here.operator.put(HOST.key(REGION, "r1"), HOST.encode(host(1).thing))  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ def test_a_region_leaves_the_hosts_of_others_alone(tmp_path: Path) -> None:
     by="tests.server.syncer.without_protection:first_failure_ends_it",
 )
 def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
-    here: Realm, monkeypatch: pytest.MonkeyPatch
+    here: SyncerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_pages(monkeypatch, 5)
     taken = HOST.key(REGION, "r2")
@@ -228,7 +228,7 @@ def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
     without="holdfast.server.syncer.target:unchanged",
     by="tests.server.syncer.without_protection:whatever_it_is_now",
 )
-def test_C21_a_key_that_changed_meanwhile_is_compared_again_before_it_is_written(here: Realm) -> None:
+def test_C21_a_key_that_changed_meanwhile_is_compared_again_before_it_is_written(here: SyncerHarness) -> None:
     async def scenario() -> bytes:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.settled()
@@ -249,7 +249,7 @@ def test_C21_a_key_that_changed_meanwhile_is_compared_again_before_it_is_written
     without="holdfast.runtime.reconciler.loop:Reconciler._still_wanted",
     by="tests.server.syncer.without_protection:everything_goes",
 )
-def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(here: Realm) -> None:
+def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(10)], who="alice")
         term = await here.settled()
@@ -270,7 +270,7 @@ def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(he
     assert endpoint_key(3) not in deleted
 
 
-def test_C36_the_store_is_pinned_before_the_snapshot_is_opened(here: Realm) -> None:
+def test_C36_the_store_is_pinned_before_the_snapshot_is_opened(here: SyncerHarness) -> None:
     async def scenario() -> None:
         term = await here.settled()
         entries = term.target._entries
@@ -291,7 +291,7 @@ def test_C36_the_store_is_pinned_before_the_snapshot_is_opened(here: Realm) -> N
 
 
 @fault("C27", without="holdfast.reconcile.brake:Brake.judge")
-def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through(here: Realm) -> None:
+def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, str]:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         term = await here.settled()
@@ -312,7 +312,7 @@ def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through
     without="holdfast.server.syncer.gates:SyncerBrake.exceeded",
     by="tests.server.syncer.without_protection:large_kinds_only",
 )
-def test_C27_an_emptied_inventory_deletes_not_even_the_last_of_a_few(here: Realm) -> None:
+def test_C27_an_emptied_inventory_deletes_not_even_the_last_of_a_few(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([host(1), host(2), subnet("red", "10.0.0.0/8"), endpoint(1)], who="alice")
         term = await here.settled()
@@ -325,7 +325,7 @@ def test_C27_an_emptied_inventory_deletes_not_even_the_last_of_a_few(here: Realm
     assert len(here.stored()) == 4
 
 
-def test_the_last_of_its_kind_goes_when_an_operator_deletes_it(here: Realm) -> None:
+def test_the_last_of_its_kind_goes_when_an_operator_deletes_it(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.settled()
@@ -337,7 +337,7 @@ def test_the_last_of_its_kind_goes_when_an_operator_deletes_it(here: Realm) -> N
     assert here.stored() == {}
 
 
-def test_an_operator_lets_the_held_deletes_through(here: Realm) -> None:
+def test_an_operator_lets_the_held_deletes_through(here: SyncerHarness) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         term = await here.settled()
@@ -356,7 +356,7 @@ def test_an_operator_lets_the_held_deletes_through(here: Realm) -> None:
     assert here.inventory.waiting() == 0
 
 
-def test_a_host_is_evacuated_without_the_brake_taking_it_for_a_loss(here: Realm) -> None:
+def test_a_host_is_evacuated_without_the_brake_taking_it_for_a_loss(here: SyncerHarness) -> None:
     async def scenario() -> str:
         here.editor.change([endpoint(n, on="r1") for n in range(40)], who="alice")
         term = await here.settled()
@@ -369,7 +369,7 @@ def test_a_host_is_evacuated_without_the_brake_taking_it_for_a_loss(here: Realm)
     assert here.inventory.waiting() == 0
 
 
-def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) -> None:
+def test_what_an_operator_let_through_is_recorded_for_the_agents(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, int]:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         term = await here.settled()
@@ -399,7 +399,7 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) ->
 
 
 @fault("C27", without="holdfast.server.syncer.gates:FleetIdentityGate.judge")
-def test_C27_a_wrong_database_writes_nothing_at_all(here: Realm) -> None:
+def test_C27_a_wrong_database_writes_nothing_at_all(here: SyncerHarness) -> None:
     async def scenario() -> dict[bytes, bytes]:
         here.editor.change([endpoint(n) for n in range(3)], who="alice")
         await here.settled()
@@ -415,7 +415,7 @@ def test_C27_a_wrong_database_writes_nothing_at_all(here: Realm) -> None:
     assert asyncio.run(scenario()) == here.stored()
 
 
-def test_both_sides_without_an_id_get_one_the_store_last(here: Realm) -> None:
+def test_both_sides_without_an_id_get_one_the_store_last(here: SyncerHarness) -> None:
     async def scenario() -> tuple[object, str | None]:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.lead()
@@ -431,7 +431,7 @@ def test_both_sides_without_an_id_get_one_the_store_last(here: Realm) -> None:
     assert here.stored() == here.wanted()
 
 
-def test_a_wiped_store_is_refilled_under_a_higher_epoch(here: Realm) -> None:
+def test_a_wiped_store_is_refilled_under_a_higher_epoch(here: SyncerHarness) -> None:
     async def scenario() -> object:
         here.editor.change([endpoint(n) for n in range(5)], who="alice")
         term = await here.settled()
@@ -444,7 +444,7 @@ def test_a_wiped_store_is_refilled_under_a_higher_epoch(here: Realm) -> None:
     assert here.stored() == here.wanted()
 
 
-def test_a_deposed_syncer_stops_and_writes_nothing(here: Realm) -> None:
+def test_a_deposed_syncer_stops_and_writes_nothing(here: SyncerHarness) -> None:
     async def scenario() -> None:
         old = await here.settled()
         await here.lead()
@@ -486,7 +486,7 @@ class Deaf:
 
 
 def test_a_new_inventory_is_named_at_once_however_short_the_term_will_be(
-    here: Realm, monkeypatch: pytest.MonkeyPatch
+    here: SyncerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.server.syncer.term.APPLIED_WITHIN", seconds(3_600))
     here.editor.change([endpoint(1)], who="alice")

@@ -165,9 +165,9 @@ class Fleet:
                 process.kill()
         self.engine.dispose()
 
-    def change(self, *wishes: WantedObject) -> None:
+    def change(self, *changes: WantedObject) -> None:
         """Edit the inventory as `holdfast apply` does."""
-        Editor(self.engine, REGION).change(wishes, who="test", why="")
+        Editor(self.engine, REGION).change(changes, who="test", why="")
 
     def begin(self, families: Sequence[int] = (4, 6)) -> None:
         """Add the hosts of the segment and their workloads to the inventory."""

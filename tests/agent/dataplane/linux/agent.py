@@ -24,7 +24,7 @@ from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Put
 from holdfast.testing import FakeStore
-from tests.agent.dataplane.linux.harness import Site
+from tests.agent.dataplane.linux.harness import HostHarness
 from tests.agent.harness import BOOT, ME, REGION, UNLIMITED, Fleet, inline
 
 PATIENCE_S = 60
@@ -35,7 +35,7 @@ FIVE_MINUTES = Duration(minutes=5)
 class Machine:
     """One host. Everything here outlives its agent: the kernel, the folder, and the store."""
 
-    def __init__(self, site: Site, folder: Path) -> None:
+    def __init__(self, site: HostHarness, folder: Path) -> None:
         self.site = site
         self._folder = folder
         self.store = FakeStore()

@@ -6,15 +6,15 @@ import pytest
 
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.testing.real.netns import NamespaceNetwork
-from tests.agent.dataplane.linux.harness import Site
+from tests.agent.dataplane.linux.harness import HostHarness
 
 
 @pytest.fixture
-def site(namespaces: NamespaceNetwork) -> Site:
-    return Site(namespaces)
+def site(namespaces: NamespaceNetwork) -> HostHarness:
+    return HostHarness(namespaces)
 
 
 @pytest.fixture
-def dataplane(site: Site) -> Iterator[LinuxDataplane]:
+def dataplane(site: HostHarness) -> Iterator[LinuxDataplane]:
     with site.dataplane() as made:
         yield made

@@ -39,7 +39,7 @@ true
 """
 
 
-class Site:
+class HostHarness:
     """A host with a cable to a switch, on 10.0.0.0/24 and fd00::/64; it is .1 there."""
 
     def __init__(self, net: NamespaceNetwork, name: str = "host") -> None:

@@ -11,16 +11,16 @@ from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away
 from holdfast.testing.real.netns import NamespaceNetwork
-from tests.agent.dataplane.linux.harness import Site, creates, deletes, vxlan_peer
+from tests.agent.dataplane.linux.harness import HostHarness, creates, deletes, vxlan_peer
 
 _ASKS = "from holdfast.agent.dataplane.linux import LinuxDataplane; print(LinuxDataplane().ready())"
 
 
-def the_agent(site: Site) -> LinuxDataplane:
+def the_agent(site: HostHarness) -> LinuxDataplane:
     return inside(site.host.system_name, lambda: LinuxDataplane(exclusive=True))
 
 
-def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: Site) -> None:
+def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: HostHarness) -> None:
     first = the_agent(site)
     with pytest.raises(Away, match="another agent runs in this network namespace; stop one of the two"):
         the_agent(site)
@@ -29,7 +29,7 @@ def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: Sit
 
 
 def test_agents_of_two_namespaces_do_not_know_of_each_other(namespaces: NamespaceNetwork) -> None:
-    one, two = (the_agent(Site(namespaces, name)) for name in ("one", "two"))
+    one, two = (the_agent(HostHarness(namespaces, name)) for name in ("one", "two"))
 
     async def scene() -> None:
         assert (one.ready(), two.ready()) == (None, None)
@@ -44,14 +44,14 @@ def test_agents_of_two_namespaces_do_not_know_of_each_other(namespaces: Namespac
     two.close()
 
 
-def test_a_reader_may_run_beside_the_agent(site: Site) -> None:
+def test_a_reader_may_run_beside_the_agent(site: HostHarness) -> None:
     agent = the_agent(site)
     with site.dataplane() as other:
         assert other.ready() is None
     agent.close()
 
 
-def test_without_the_capability_one_sentence_names_it_and_how_to_give_it(site: Site) -> None:
+def test_without_the_capability_one_sentence_names_it_and_how_to_give_it(site: HostHarness) -> None:
     without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
     said = site.host.run(*without, sys.executable, "-c", _ASKS)
     assert said == (

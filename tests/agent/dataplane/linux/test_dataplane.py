@@ -20,7 +20,7 @@ from holdfast.agent.claims import (
     route,
 )
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from tests.agent.dataplane.linux.harness import Site, creates, deletes, direct_peer, replace, vxlan_peer
+from tests.agent.dataplane.linux.harness import HostHarness, creates, deletes, direct_peer, replace, vxlan_peer
 from tests.agent.harness import turns_of_others
 
 MANY = 3_000
@@ -38,7 +38,7 @@ def test_what_was_made_reads_back_and_its_deletion_leaves_nothing(dataplane: Lin
     asyncio.run(scene())
 
 
-def test_an_endpoint_of_this_host_is_routed_to_its_interface(site: Site, dataplane: LinuxDataplane) -> None:
+def test_an_endpoint_of_this_host_is_routed_to_its_interface(site: HostHarness, dataplane: LinuxDataplane) -> None:
     site.interface("tap1")
     wanted = {route("10.28.0.5/32"): LocalRoute("tap1"), route("fd00:28::5/128"): LocalRoute("tap1")}
 
@@ -50,7 +50,7 @@ def test_an_endpoint_of_this_host_is_routed_to_its_interface(site: Site, datapla
     assert "dev tap1 proto 175 scope link" in site.ip("route show table 7500")
 
 
-def test_a_route_moves_between_peers_and_interfaces_in_place(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_route_moves_between_peers_and_interfaces_in_place(site: HostHarness, dataplane: LinuxDataplane) -> None:
     site.interface("tap1")
     key, first, second, here = (
         route("10.28.0.7/32"),
@@ -68,7 +68,7 @@ def test_a_route_moves_between_peers_and_interfaces_in_place(site: Site, datapla
     asyncio.run(scene())
 
 
-def test_a_peer_that_comes_closer_keeps_the_number_of_its_nexthop(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_peer_that_comes_closer_keeps_the_number_of_its_nexthop(site: HostHarness, dataplane: LinuxDataplane) -> None:
     key = nexthop("10.0.0.7")
     wanted: dict[ClaimKey, Shape] = {key: NexthopEntry(Mode.VXLAN), route("10.28.0.7/32"): RemoteRoute("10.0.0.7")}
 
@@ -99,7 +99,7 @@ def test_a_tunnel_mac_and_a_tunnel_address_move_to_another_host_in_place(datapla
     asyncio.run(scene())
 
 
-def test_a_restarted_agent_finds_the_same_numbers(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_restarted_agent_finds_the_same_numbers(site: HostHarness, dataplane: LinuxDataplane) -> None:
     wanted = {**vxlan_peer(7), **vxlan_peer(8)}
     asyncio.run(_apply(dataplane, wanted))
     before = site.ip("nexthop show")

@@ -25,7 +25,7 @@ from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
 from holdfast.runtime.clock import SystemClock
 from tests.agent.dataplane.linux.agent import PATIENCE_S, Machine, settled, until
-from tests.agent.dataplane.linux.harness import Site
+from tests.agent.dataplane.linux.harness import HostHarness
 from tests.agent.harness import BOOT, ME, REGION
 
 AN_HOUR = Duration(hours=1)
@@ -37,7 +37,7 @@ STATUS = ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, EndpointName(
 class Witness:
     """A second listener to the kernel's device events."""
 
-    def __init__(self, site: Site, device: str) -> None:
+    def __init__(self, site: HostHarness, device: str) -> None:
         self._device = device
         self._netlink = inside(site.host.system_name, lambda: Netlink(socket.NETLINK_ROUTE, (1,), is_blocking=False))
 
@@ -89,7 +89,7 @@ async def reporting(machine: Machine, reconciler: AgentReconciler) -> AsyncItera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_up_down_and_error_are_reported_within_a_second_of_the_kernel_event(site: Site, tmp_path: Path) -> None:
+def test_up_down_and_error_are_reported_within_a_second_of_the_kernel_event(site: HostHarness, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
     fleet.write(fleet.joins(ME, 1), fleet.runs("w", ME, "10.65.0.1/32", interface="tap1"))
@@ -125,7 +125,7 @@ def test_up_down_and_error_are_reported_within_a_second_of_the_kernel_event(site
         witness.close()
 
 
-def test_a_second_nexthop_for_a_gateway_is_gone_and_its_routes_are_not(site: Site, tmp_path: Path) -> None:
+def test_a_second_nexthop_for_a_gateway_is_gone_and_its_routes_are_not(site: HostHarness, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
     fleet.write(fleet.joins("other", 9), fleet.runs("w", "other", "10.65.0.1/32"))

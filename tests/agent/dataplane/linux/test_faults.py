@@ -23,7 +23,7 @@ from holdfast.store.mirror.gc_pause import WORTH_IT, gc_paused
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import Process, wait_until
 from tests.agent.dataplane.linux.agent import Machine, joins_6, settled
-from tests.agent.dataplane.linux.harness import Site, creates
+from tests.agent.dataplane.linux.harness import HostHarness, creates
 from tests.agent.dataplane.linux.without_protection import FIRST_GATEWAY, TUNNEL
 
 MANY, PART = 4_000, 1_000
@@ -35,7 +35,9 @@ TOO_STEEP = 3.0
     without="holdfast.agent.target:JournaledTarget.read",
     by="tests.agent.dataplane.linux.without_protection:nothing_there",
 )
-def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_more(site: Site, tmp_path: Path) -> None:
+def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_more(
+    site: HostHarness, tmp_path: Path
+) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
 
@@ -58,7 +60,7 @@ def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_m
     by="tests.agent.without_protection:with_all_its_claims",
 )
 def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_one_goes(
-    site: Site, tmp_path: Path
+    site: HostHarness, tmp_path: Path
 ) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
@@ -83,7 +85,7 @@ def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_o
 
 
 @fault("N9", without="holdfast.agent.gates.dependents:DependentsGate.judge")
-def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_path: Path) -> None:
+def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: HostHarness, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
     monitor = Process(site.host.command("ip", "-6", "monitor", "route"), log=tmp_path / "monitor")
@@ -112,7 +114,7 @@ def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_pa
     without="holdfast.agent.dataplane.linux.snapshot:mark",
     by="tests.agent.dataplane.linux.without_protection:whosever",
 )
-def test_N14_routes_of_others_stay_even_in_our_own_table(site: Site, tmp_path: Path) -> None:
+def test_N14_routes_of_others_stay_even_in_our_own_table(site: HostHarness, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
     site.ip("route add 198.51.100.0/24 via 10.0.0.254 table 7500 proto static")
@@ -133,7 +135,7 @@ def test_N14_routes_of_others_stay_even_in_our_own_table(site: Site, tmp_path: P
 @fault(
     "N16", without="holdfast.netlink.routes:additions", by="tests.agent.dataplane.linux.without_protection:by_gateway"
 )
-def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: Site, dataplane: LinuxDataplane) -> None:
+def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: HostHarness, dataplane: LinuxDataplane) -> None:
     gateways = [_address(FIRST_GATEWAY + number) for number in range(MANY)]
     peers: dict[ClaimKey, Shape] = {nexthop(gateway): NexthopEntry(Mode.VXLAN) for gateway in gateways}
     routes: list[dict[ClaimKey, Shape]] = [
@@ -165,7 +167,7 @@ def _address(number: int) -> str:
     return ".".join(map(str, number.to_bytes(4, "big")))
 
 
-def _hears(site: Site, monitor: Process, number: int) -> bool:
+def _hears(site: HostHarness, monitor: Process, number: int) -> bool:
     for what in ("add", "del"):
         site.ip(f"-6 route {what} blackhole 2001:db8:ffff::{number}/128 table 99")
     return f"2001:db8:ffff::{number}" in monitor.output

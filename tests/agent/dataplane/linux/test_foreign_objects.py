@@ -21,7 +21,7 @@ from holdfast.agent.claims import (
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.netns import inside
-from tests.agent.dataplane.linux.harness import Site, creates, deletes, direct_peer, replace, vxlan_peer
+from tests.agent.dataplane.linux.harness import HostHarness, creates, deletes, direct_peer, replace, vxlan_peer
 
 PATIENCE_S = 20
 
@@ -36,7 +36,7 @@ async def programmed(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]
     assert await dataplane.read() == wanted
 
 
-def test_N14_what_others_have_is_neither_seen_nor_touched(site: Site, dataplane: LinuxDataplane) -> None:
+def test_N14_what_others_have_is_neither_seen_nor_touched(site: HostHarness, dataplane: LinuxDataplane) -> None:
     site.ip("route add 10.28.0.7/32 via 10.0.0.254 proto static")
     site.ip("route add 10.30.0.0/16 via 10.0.0.254 proto 175")
     site.ip("route add 10.31.0.0/16 via 10.0.0.254 table 7500 proto static")
@@ -55,7 +55,7 @@ def test_N14_what_others_have_is_neither_seen_nor_touched(site: Site, dataplane:
     assert _everything(site) == foreign
 
 
-def test_N14_a_foreign_route_in_our_table_refuses_ours_and_stays(site: Site, dataplane: LinuxDataplane) -> None:
+def test_N14_a_foreign_route_in_our_table_refuses_ours_and_stays(site: HostHarness, dataplane: LinuxDataplane) -> None:
     site.ip("route add 10.28.0.7/32 via 10.0.0.254 table 7500 proto static")
 
     async def scene() -> None:
@@ -72,7 +72,7 @@ def test_N14_a_foreign_route_in_our_table_refuses_ours_and_stays(site: Site, dat
     assert "10.28.0.7 via 10.0.0.254" in site.ip("route show table 7500 proto static")
 
 
-def test_a_foreign_device_with_our_name_is_left_alone(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_foreign_device_with_our_name_is_left_alone(site: HostHarness, dataplane: LinuxDataplane) -> None:
     site.ip("link add holdfast4 type vxlan id 7500 dstport 4789 local 10.0.0.1")
     site.ip("link set holdfast4 up")
 
@@ -87,7 +87,7 @@ def test_a_foreign_device_with_our_name_is_left_alone(site: Site, dataplane: Lin
     asyncio.run(scene())
 
 
-def test_N14_neighbours_of_others_on_our_tunnel_are_not_ours(site: Site, dataplane: LinuxDataplane) -> None:
+def test_N14_neighbours_of_others_on_our_tunnel_are_not_ours(site: HostHarness, dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         wanted = vxlan_peer(7)
         await programmed(dataplane, wanted)
@@ -101,7 +101,9 @@ def test_N14_neighbours_of_others_on_our_tunnel_are_not_ours(site: Site, datapla
     assert sorted(line.split()[0] for line in left) == ["10.9.0.8", "10.9.0.9"]
 
 
-def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(
+    site: HostHarness, dataplane: LinuxDataplane
+) -> None:
     site.ip("link add calico type vxlan id 7500 dstport 4789")
 
     async def scene() -> None:
@@ -116,7 +118,7 @@ def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, d
     asyncio.run(scene())
 
 
-def test_a_tunnel_with_other_parameters_is_created_again(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_with_other_parameters_is_created_again(site: HostHarness, dataplane: LinuxDataplane) -> None:
     wanted = vxlan_peer(7)
 
     async def scene() -> None:
@@ -134,7 +136,7 @@ def test_a_tunnel_with_other_parameters_is_created_again(site: Site, dataplane: 
     asyncio.run(scene())
 
 
-def test_a_tunnel_is_left_as_it_is_while_its_mac_is_not_known(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_is_left_as_it_is_while_its_mac_is_not_known(site: HostHarness, dataplane: LinuxDataplane) -> None:
     """Before its first complete list, an agent does not know the MAC under which other hosts know it."""
     wanted = vxlan_peer(7)
     asyncio.run(programmed(dataplane, wanted))
@@ -144,7 +146,9 @@ def test_a_tunnel_is_left_as_it_is_while_its_mac_is_not_known(site: Site, datapl
 
 
 @pytest.mark.parametrize("device", ["holdfast4", "holdfast6"])
-def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: LinuxDataplane, device: str) -> None:
+def test_a_tunnel_of_another_size_is_resized_in_place(
+    site: HostHarness, dataplane: LinuxDataplane, device: str
+) -> None:
     wanted = vxlan_peer(7) | vxlan_peer(8)
 
     async def scene(dataplane: LinuxDataplane, size: int) -> None:
@@ -167,7 +171,7 @@ def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: Lin
     assert (_number(site, device), _mtu(site, device)) == (number, usual - 50)
 
 
-def test_a_tunnel_that_another_program_resizes_is_noticed(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_that_another_program_resizes_is_noticed(site: HostHarness, dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         await programmed(dataplane, vxlan_peer(7))
         await quiet(dataplane)
@@ -184,7 +188,7 @@ def test_a_tunnel_that_another_program_resizes_is_noticed(site: Site, dataplane:
         ("-6 route del fd00:28::7/128 table 7500", route("fd00:28::7/128")),
     ],
 )
-def test_a_deleted_route_is_named(site: Site, dataplane: LinuxDataplane, words: str, key: ClaimKey) -> None:
+def test_a_deleted_route_is_named(site: HostHarness, dataplane: LinuxDataplane, words: str, key: ClaimKey) -> None:
     wanted = vxlan_peer(7)
 
     async def scene() -> None:
@@ -208,7 +212,9 @@ def test_a_deleted_route_is_named(site: Site, dataplane: LinuxDataplane, words: 
         "neighbour flush dev holdfast4 nud permanent",
     ],
 )
-def test_what_others_break_is_noticed_and_can_be_made_again(site: Site, dataplane: LinuxDataplane, words: str) -> None:
+def test_what_others_break_is_noticed_and_can_be_made_again(
+    site: HostHarness, dataplane: LinuxDataplane, words: str
+) -> None:
     wanted = {**vxlan_peer(7), **dataplane.describe().own}
 
     async def scene() -> None:
@@ -225,7 +231,7 @@ def test_what_others_break_is_noticed_and_can_be_made_again(site: Site, dataplan
 
 
 def test_an_uplink_that_flaps_is_noticed_and_what_it_took_can_be_made_again(
-    site: Site, dataplane: LinuxDataplane
+    site: HostHarness, dataplane: LinuxDataplane
 ) -> None:
     wanted = {key: shape for key, shape in direct_peer(9).items() if key.family == 4}
 
@@ -241,7 +247,7 @@ def test_an_uplink_that_flaps_is_noticed_and_what_it_took_can_be_made_again(
     asyncio.run(scene())
 
 
-def test_a_waiter_wakes_for_an_event_that_a_reader_has_read_first(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_waiter_wakes_for_an_event_that_a_reader_has_read_first(site: HostHarness, dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         await programmed(dataplane, vxlan_peer(7))
         waiting = asyncio.create_task(disturbed(dataplane))
@@ -268,7 +274,7 @@ def test_our_own_changes_are_no_disturbance(dataplane: LinuxDataplane) -> None:
 
 
 def test_an_interface_that_comes_and_goes_is_an_obstacle_and_a_disturbance(
-    site: Site, dataplane: LinuxDataplane
+    site: HostHarness, dataplane: LinuxDataplane
 ) -> None:
     key, shape = route("10.28.0.5/32"), LocalRoute("tap1")
 
@@ -290,7 +296,7 @@ def test_an_interface_that_comes_and_goes_is_an_obstacle_and_a_disturbance(
     asyncio.run(scene())
 
 
-def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: HostHarness, dataplane: LinuxDataplane) -> None:
     key, shape = nexthop("10.77.0.9"), NexthopEntry(Mode.DIRECT)
 
     async def scene() -> None:
@@ -304,7 +310,7 @@ def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, datap
     asyncio.run(scene())
 
 
-def test_a_direct_peer_follows_its_network_to_another_device(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_direct_peer_follows_its_network_to_another_device(site: HostHarness, dataplane: LinuxDataplane) -> None:
     """A renamed, bonded or bridged uplink: the old device stays, without its network."""
     key, shape = nexthop("10.0.0.9"), NexthopEntry(Mode.DIRECT)
     wanted: dict[ClaimKey, Shape] = {key: shape, route("10.29.0.9/32"): RemoteRoute("10.0.0.9")}
@@ -325,7 +331,7 @@ def test_a_direct_peer_follows_its_network_to_another_device(site: Site, datapla
 
 
 def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
-    site: Site, dataplane: LinuxDataplane
+    site: HostHarness, dataplane: LinuxDataplane
 ) -> None:
     key = route("10.28.0.5/32")
     site.interface("tap1")
@@ -342,7 +348,7 @@ def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
 
 
 def test_a_second_nexthop_for_a_gateway_goes_when_no_route_leads_through_it(
-    site: Site, dataplane: LinuxDataplane
+    site: HostHarness, dataplane: LinuxDataplane
 ) -> None:
     wanted = {**vxlan_peer(7), route("10.28.0.77/32"): RemoteRoute("10.9.0.7")}
     key, strayed = nexthop("10.9.0.7"), route("10.28.0.77/32")
@@ -363,7 +369,7 @@ def test_a_second_nexthop_for_a_gateway_goes_when_no_route_leads_through_it(
     assert "760000000" not in site.ip("nexthop show")
 
 
-def test_a_gateway_that_goes_takes_its_second_nexthop_with_it(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_gateway_that_goes_takes_its_second_nexthop_with_it(site: HostHarness, dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         await programmed(dataplane, vxlan_peer(7))
         site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
@@ -375,7 +381,7 @@ def test_a_gateway_that_goes_takes_its_second_nexthop_with_it(site: Site, datapl
 
 
 @pytest.mark.parametrize("priority", [19_000, 20_000])
-def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site, priority: int) -> None:
+def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: HostHarness, priority: int) -> None:
     for each in (19_000, 20_000):
         site.ip(f"rule add priority {each} table 7500 protocol 175")
 
@@ -391,7 +397,7 @@ def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site
     assert "7500" not in site.ip("rule show")
 
 
-def test_a_tunnel_is_created_again_when_other_hosts_know_another_mac(site: Site) -> None:
+def test_a_tunnel_is_created_again_when_other_hosts_know_another_mac(site: HostHarness) -> None:
     macs = {"mac": "02:00:00:00:00:11"}
     dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
     wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
@@ -419,21 +425,21 @@ async def quiet(dataplane: LinuxDataplane) -> None:
         await disturbed(dataplane)
 
 
-def _second_nexthop(site: Site, prefix: str) -> None:
+def _second_nexthop(site: HostHarness, prefix: str) -> None:
     """Add a duplicate nexthop of ours for a gateway, and a route that uses it."""
     site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
     site.ip(f"route replace {prefix} nhid 760000000 table 7500 proto 175")
 
 
-def _number(site: Site, device: str) -> int:
+def _number(site: HostHarness, device: str) -> int:
     return int(site.ip(f"-oneline link show {device}").partition(":")[0])
 
 
-def _mtu(site: Site, device: str) -> int:
+def _mtu(site: HostHarness, device: str) -> int:
     return int(site.ip(f"-oneline link show {device}").partition(" mtu ")[2].split()[0])
 
 
-def _everything(site: Site) -> list[str]:
+def _everything(site: HostHarness) -> list[str]:
     """Everything in the kernel except our own tunnel devices, which stay once they are created."""
     shown = [
         site.ip("route show table all"),

@@ -26,7 +26,7 @@ from holdfast.agent.claims import (
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.testing.fakes.kernel import FakeKernel
-from tests.agent.dataplane.linux.harness import Site, creates, deletes, replace
+from tests.agent.dataplane.linux.harness import HostHarness, creates, deletes, replace
 
 STEPS, PEERS, PREFIXES = 120, 6, 12
 TAPS = ("tap1", "tap2")
@@ -85,7 +85,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_kernel_holds_what_the_kernel_in_memory_holds_also_over_restarts(site: Site, seed: int) -> None:
+def test_the_kernel_holds_what_the_kernel_in_memory_holds_also_over_restarts(site: HostHarness, seed: int) -> None:
     for tap in TAPS:
         site.interface(tap)
     fake = FakeKernel(interfaces=set(TAPS))

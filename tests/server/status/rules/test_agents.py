@@ -20,16 +20,16 @@ from holdfast.store.api import Deposed
 from holdfast.store.mirror.pending import Delta
 from holdfast.testing.fault import fault
 from tests.inventory.harness import REGION, host
-from tests.server.harness import Observatory, agent_key, observatory, status_key
+from tests.server.harness import StatusHarness, agent_key, status_harness, status_key
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Observatory]:
-    with observatory(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[StatusHarness]:
+    with status_harness(tmp_path) as made:
         yield made
 
 
-def test_a_report_makes_an_agent_alive(here: Observatory) -> None:
+def test_a_report_makes_an_agent_alive(here: StatusHarness) -> None:
     async def scenario() -> None:
         await here.report("r1")
         async with here.agents() as working:
@@ -39,7 +39,7 @@ def test_a_report_makes_an_agent_alive(here: Observatory) -> None:
     assert here.rows("agent") == {agent_key("r1"): b'{"alive":true,"reported":"2026-01-01T00:16:40Z","uptime":12.0}'}
 
 
-def test_an_agent_whose_key_is_gone_is_down_at_once_and_its_last_report_is_kept(here: Observatory) -> None:
+def test_an_agent_whose_key_is_gone_is_down_at_once_and_its_last_report_is_kept(here: StatusHarness) -> None:
     async def scenario() -> AgentSeen:
         here.editor.change([host(1)], who="alice")
         await here.report("r1")
@@ -54,7 +54,7 @@ def test_an_agent_whose_key_is_gone_is_down_at_once_and_its_last_report_is_kept(
     assert seen.reported == "2026-01-01T00:16:40Z"
 
 
-def test_a_host_that_never_reported_is_listed_as_silent(here: Observatory) -> None:
+def test_a_host_that_never_reported_is_listed_as_silent(here: StatusHarness) -> None:
     async def scenario() -> None:
         here.editor.change([host(1)], who="alice")
         async with here.agents() as working:
@@ -64,7 +64,7 @@ def test_a_host_that_never_reported_is_listed_as_silent(here: Observatory) -> No
     assert here.rows("agent") == {agent_key("r1"): b'{"alive":false}'}
 
 
-def test_a_host_that_leaves_the_inventory_and_is_silent_is_forgotten(here: Observatory) -> None:
+def test_a_host_that_leaves_the_inventory_and_is_silent_is_forgotten(here: StatusHarness) -> None:
     async def scenario() -> None:
         here.editor.change([host(1), host(2)], who="alice")
         async with here.agents() as working:
@@ -77,7 +77,7 @@ def test_a_host_that_leaves_the_inventory_and_is_silent_is_forgotten(here: Obser
     assert list(here.rows("agent")) == [agent_key("r2")]
 
 
-def test_many_reports_of_one_host_are_one_write(here: Observatory) -> None:
+def test_many_reports_of_one_host_are_one_write(here: StatusHarness) -> None:
     async def scenario() -> int:
         async with here.agents() as working:
             await working.turn()
@@ -90,7 +90,7 @@ def test_many_reports_of_one_host_are_one_write(here: Observatory) -> None:
     assert asyncio.run(scenario()) == 1
 
 
-def test_a_heartbeat_is_counted_and_not_logged(here: Observatory) -> None:
+def test_a_heartbeat_is_counted_and_not_logged(here: StatusHarness) -> None:
     async def scenario() -> str:
         async with here.agents() as working:
             await here.report("r1")
@@ -106,7 +106,7 @@ def test_a_heartbeat_is_counted_and_not_logged(here: Observatory) -> None:
     assert 'holdfast_changes_total{op="replace",outcome="applied"} 3.0' in metrics
 
 
-def test_a_takeover_writes_nothing_when_nothing_differs(here: Observatory) -> None:
+def test_a_takeover_writes_nothing_when_nothing_differs(here: StatusHarness) -> None:
     async def scenario() -> int:
         for number in range(20):
             await here.report(f"r{number}")
@@ -119,7 +119,7 @@ def test_a_takeover_writes_nothing_when_nothing_differs(here: Observatory) -> No
     assert asyncio.run(scenario()) == 0
 
 
-def test_a_deposed_leader_writes_nothing(here: Observatory) -> None:
+def test_a_deposed_leader_writes_nothing(here: StatusHarness) -> None:
     async def scenario() -> None:
         async with here.agents() as old, here.agents() as new:
             await here.report("r1")
@@ -134,7 +134,7 @@ def test_a_deposed_leader_writes_nothing(here: Observatory) -> None:
 
 
 @fault("C13", without="holdfast.model.base.kind:Kind.decode", by="tests.server.status.without_protection:decode_or_die")
-def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nothing(here: Observatory) -> None:
+def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nothing(here: StatusHarness) -> None:
     async def scenario() -> dict[bytes, AgentSeen]:
         await here.world.put(agent_key("r1"), b'"up"')
         await here.report("r2")
@@ -154,7 +154,7 @@ def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nothing(he
     }
 
 
-def test_a_host_of_which_nothing_was_ever_readable_is_present_until_its_key_is_gone(here: Observatory) -> None:
+def test_a_host_of_which_nothing_was_ever_readable_is_present_until_its_key_is_gone(here: StatusHarness) -> None:
     async def scenario() -> list[list[bytes]]:
         async with here.agents() as working:
             await working.turn()
@@ -172,7 +172,7 @@ def test_a_host_of_which_nothing_was_ever_readable_is_present_until_its_key_is_g
 
 
 @fault("C30", without="holdfast.server.status.rules.agents:is_report_of_agent", returns=True)
-def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: Observatory) -> None:
+def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: StatusHarness) -> None:
     async def scenario() -> tuple[int, int]:
         async with here.agents() as working:
             await here.report("r1")
@@ -188,7 +188,7 @@ def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: 
 
 
 @fault("C14", without="holdfast.server.status.source:StatusSource._check")
-def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: Observatory) -> None:
+def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: StatusHarness) -> None:
     async def scenario() -> str:
         here.editor.change([host(number) for number in range(1, 4)], who="alice")
         for number in range(1, 4):
@@ -204,7 +204,7 @@ def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: Observato
     assert len(here.rows("agent")) == 3
 
 
-def test_an_old_report_is_warned_about_while_it_is_handled(here: Observatory) -> None:
+def test_an_old_report_is_warned_about_while_it_is_handled(here: StatusHarness) -> None:
     async def scenario() -> None:
         async with here.agents() as working:
             await working.turn()
@@ -218,7 +218,7 @@ def test_an_old_report_is_warned_about_while_it_is_handled(here: Observatory) ->
     assert warning["cause"].startswith("the agent reported late")
 
 
-def test_old_reports_in_the_first_list_are_nothing_to_warn_about(here: Observatory) -> None:
+def test_old_reports_in_the_first_list_are_nothing_to_warn_about(here: StatusHarness) -> None:
     async def scenario() -> None:
         await here.report("r1", ago=4_000)
         async with here.agents() as working:
@@ -229,12 +229,12 @@ def test_old_reports_in_the_first_list_are_nothing_to_warn_about(here: Observato
     assert not [one for one in logs if one["event"] in ("status is behind", "report is stale")]
 
 
-def test_hosts_are_those_of_this_region(here: Observatory) -> None:
+def test_hosts_are_those_of_this_region(here: StatusHarness) -> None:
     assert here.observed.hosts(REGION.name) == []
 
 
 @pytest.mark.parametrize("looked", [False, True], ids=["as told", "looked at before it was told"])
-def test_what_was_learned_of_a_clock_goes_with_its_agent(here: Observatory, looked: bool) -> None:
+def test_what_was_learned_of_a_clock_goes_with_its_agent(here: StatusHarness, looked: bool) -> None:
     async def scenario() -> tuple[list[str], list[str]]:
         async with here.agents() as working:
             await working.turn()
@@ -254,7 +254,7 @@ def test_what_was_learned_of_a_clock_goes_with_its_agent(here: Observatory, look
 
 
 @pytest.mark.parametrize("doc", [b"{", b"[]", b'{"alive":"perhaps"}'])
-def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: Observatory, doc: bytes) -> None:
+def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: StatusHarness, doc: bytes) -> None:
     async def scenario() -> None:
         here.editor.change([host(1)], who="alice")
         async with here.agents() as working:
@@ -267,7 +267,7 @@ def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: Observatory,
     assert here.rows("agent") == {agent_key("r1"): b'{"alive":false}'}
 
 
-def test_what_was_learned_of_a_clock_ends_with_the_term(here: Observatory) -> None:
+def test_what_was_learned_of_a_clock_ends_with_the_term(here: StatusHarness) -> None:
     async def scenario() -> None:
         here.editor.change([host(1), host(2)], who="alice")
         async with here.agents() as working:
@@ -284,7 +284,7 @@ def test_what_was_learned_of_a_clock_ends_with_the_term(here: Observatory) -> No
     asyncio.run(scenario())
 
 
-def test_a_time_that_goes_on_and_on_is_not_written_down(here: Observatory) -> None:
+def test_a_time_that_goes_on_and_on_is_not_written_down(here: StatusHarness) -> None:
     async def scenario() -> None:
         async with here.agents() as working:
             await here.world.put(agent_key("r1"), b'{"time": "%s"}' % (b"2026" * 1_000))
@@ -301,7 +301,7 @@ def figures(term: StatusTerm[Any, Any]) -> dict[str, float]:
     return {one.name + "".join(f" {value}" for value in one.labels.values()): one.value for one in samples}
 
 
-def test_backlog_clock_and_delay_are_exported_by_the_leader_only(here: Observatory) -> None:
+def test_backlog_clock_and_delay_are_exported_by_the_leader_only(here: StatusHarness) -> None:
     async def scenario() -> tuple[dict[str, float], dict[str, float]]:
         async with here.agents() as working:
             for _ in range(3):

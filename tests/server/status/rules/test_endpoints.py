@@ -17,19 +17,19 @@ from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen, ObservedState
 from holdfast.testing.fault import fault
 from tests.inventory.harness import REGION, endpoint, endpoint_name, host
-from tests.server.harness import Observatory, Working, observatory, status_key
+from tests.server.harness import StatusHarness, Working, status_harness, status_key
 
 Scene = Callable[[Working[Any, EndpointSeen]], Awaitable[None]]
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Observatory]:
-    with observatory(tmp_path) as made:
+def here(tmp_path: Path) -> Iterator[StatusHarness]:
+    with status_harness(tmp_path) as made:
         made.editor.change([host(1), host(2), endpoint(1), endpoint(2)], who="alice")
         yield made
 
 
-def play(here: Observatory, scene: Scene, *, alive: tuple[str, ...] = ("r1", "r2")) -> dict[bytes, EndpointSeen]:
+def play(here: StatusHarness, scene: Scene, *, alive: tuple[str, ...] = ("r1", "r2")) -> dict[bytes, EndpointSeen]:
     """Both hosts report; the scene is played with a leader that has compared everything once."""
 
     async def scenario() -> dict[bytes, EndpointSeen]:
@@ -47,7 +47,9 @@ def play(here: Observatory, scene: Scene, *, alive: tuple[str, ...] = ("r1", "r2
 @pytest.mark.parametrize(
     ("state", "word"), [(EndpointState.UP, "ACTIVE"), (EndpointState.DOWN, "DOWN"), (EndpointState.ERROR, "ERROR")]
 )
-def test_the_inventory_has_the_state_that_the_agent_reports(here: Observatory, state: EndpointState, word: str) -> None:
+def test_the_inventory_has_the_state_that_the_agent_reports(
+    here: StatusHarness, state: EndpointState, word: str
+) -> None:
     async def scene(_working: object) -> None:
         await here.say(1, state)
 
@@ -56,7 +58,7 @@ def test_the_inventory_has_the_state_that_the_agent_reports(here: Observatory, s
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["looked at alone", "in a pass"])
-def test_an_endpoint_that_was_compared_between_two_changes_is_compared_again(here: Observatory, whole: bool) -> None:
+def test_an_endpoint_that_was_compared_between_two_changes_is_compared_again(here: StatusHarness, whole: bool) -> None:
     """Up, down, up, down: received as down, compared when it was up again, and then it is down once more."""
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
@@ -75,7 +77,7 @@ def test_an_endpoint_that_was_compared_between_two_changes_is_compared_again(her
     assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
-def test_an_endpoint_that_is_back_in_its_last_state_is_not_compared_again(here: Observatory) -> None:
+def test_an_endpoint_that_is_back_in_its_last_state_is_not_compared_again(here: StatusHarness) -> None:
     """Down and up again before it was compared. For a report of an agent, which concerns many endpoints, there is no
     such shortcut."""
 
@@ -95,7 +97,7 @@ def test_an_endpoint_that_is_back_in_its_last_state_is_not_compared_again(here: 
 
 
 def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
-    here: Observatory, monkeypatch: pytest.MonkeyPatch
+    here: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.server.status.source.PAGE", 1)
     numbers = range(1, 60)
@@ -125,7 +127,7 @@ def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
     "way", [[EndpointState.DOWN], [EndpointState.UP, EndpointState.DOWN]], ids=["at once", "by way of another"]
 )
 def test_an_endpoint_that_was_compared_while_unreadable_is_compared_again(
-    here: Observatory, way: list[EndpointState]
+    here: StatusHarness, way: list[EndpointState]
 ) -> None:
     """The value that is readable again equals the one before, which was never compared."""
 
@@ -144,7 +146,7 @@ def test_an_endpoint_that_was_compared_while_unreadable_is_compared_again(
     assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
-def test_an_agent_that_was_compared_between_two_losses_is_lost(here: Observatory) -> None:
+def test_an_agent_that_was_compared_between_two_losses_is_lost(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -159,14 +161,14 @@ def test_an_agent_that_was_compared_between_two_losses_is_lost(here: Observatory
     assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.ACTIVE, known=False)
 
 
-def test_an_endpoint_that_a_live_agent_does_not_report_is_down(here: Observatory) -> None:
+def test_an_endpoint_that_a_live_agent_does_not_report_is_down(here: StatusHarness) -> None:
     async def scene(_working: object) -> None:
         return None
 
     assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
-def test_a_status_that_a_live_agent_removes_is_down(here: Observatory) -> None:
+def test_a_status_that_a_live_agent_removes_is_down(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -175,7 +177,7 @@ def test_a_status_that_a_live_agent_removes_is_down(here: Observatory) -> None:
     assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
-def test_while_its_agent_is_not_alive_the_last_value_is_kept_and_unknown(here: Observatory) -> None:
+def test_while_its_agent_is_not_alive_the_last_value_is_kept_and_unknown(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -188,7 +190,7 @@ def test_while_its_agent_is_not_alive_the_last_value_is_kept_and_unknown(here: O
     assert seen.shown == "unknown"
 
 
-def test_when_its_agent_is_back_the_status_is_known_again(here: Observatory) -> None:
+def test_when_its_agent_is_back_the_status_is_known_again(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await here.silence("r1")
@@ -201,13 +203,13 @@ def test_when_its_agent_is_back_the_status_is_known_again(here: Observatory) -> 
 HOSTS = range(1, 21)
 
 
-async def lose_half(here: Observatory, working: Working[Any, EndpointSeen]) -> None:
+async def lose_half(here: StatusHarness, working: Working[Any, EndpointSeen]) -> None:
     for number in HOSTS[:10]:
         await here.silence(f"r{number}")
     await working.turn()
 
 
-def fill(here: Observatory) -> None:
+def fill(here: StatusHarness) -> None:
     here.editor.change([*map(host, HOSTS[2:]), *(endpoint(n, on=f"r{n}") for n in HOSTS[2:])], who="alice")
 
 
@@ -215,7 +217,7 @@ def unknown(working: Working[Any, EndpointSeen]) -> int:
     return sum(not seen.known for seen in working.memory.values())
 
 
-def test_where_nothing_else_changes_agents_that_go_on_reporting_end_a_hold(here: Observatory) -> None:
+def test_where_nothing_else_changes_agents_that_go_on_reporting_end_a_hold(here: StatusHarness) -> None:
     async def scenario() -> list[int]:
         fill(here)
         for number in HOSTS:
@@ -235,7 +237,7 @@ def test_where_nothing_else_changes_agents_that_go_on_reporting_end_a_hold(here:
     assert asyncio.run(scenario()) == [0, 10]
 
 
-def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: Observatory) -> None:
+def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: StatusHarness) -> None:
     """The server was restarted while the store lost half of the agents; what is left of them may be as dead."""
 
     async def scenario() -> list[int]:
@@ -261,7 +263,7 @@ def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: 
     without="holdfast.server.status.rules.endpoints:EndpointRules.bound",
     by="tests.server.status.without_protection:bound_anywhere",
 )
-def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) -> None:
+def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -273,7 +275,7 @@ def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) 
     }
 
 
-def test_a_report_from_the_wrong_host_is_counted(here: Observatory) -> None:
+def test_a_report_from_the_wrong_host_is_counted(here: StatusHarness) -> None:
     texts: list[str] = []
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
@@ -290,7 +292,7 @@ def test_a_report_from_the_wrong_host_is_counted(here: Observatory) -> None:
     without="holdfast.server.status.inventory_rows:EndpointRows.follow",
     by="tests.server.status.without_protection:deaf",
 )
-def test_C31_an_up_that_came_before_the_binding_counts_once_the_binding_is_there(here: Observatory) -> None:
+def test_C31_an_up_that_came_before_the_binding_counts_once_the_binding_is_there(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(7, EndpointState.UP)
         await working.turn()
@@ -300,7 +302,7 @@ def test_C31_an_up_that_came_before_the_binding_counts_once_the_binding_is_there
     assert play(here, scene)[status_key(7)] == EndpointSeen(ObservedState.ACTIVE)
 
 
-def test_a_change_that_was_not_announced_is_found_by_the_audit(here: Observatory) -> None:
+def test_a_change_that_was_not_announced_is_found_by_the_audit(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(7, EndpointState.UP)
         await working.turn()
@@ -310,7 +312,7 @@ def test_a_change_that_was_not_announced_is_found_by_the_audit(here: Observatory
     assert play(here, scene)[status_key(7)] == EndpointSeen(ObservedState.ACTIVE)
 
 
-def test_a_row_that_was_edited_by_hand_is_repaired_by_the_audit(here: Observatory) -> None:
+def test_a_row_that_was_edited_by_hand_is_repaired_by_the_audit(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -322,7 +324,7 @@ def test_a_row_that_was_edited_by_hand_is_repaired_by_the_audit(here: Observator
     assert here.rows("endpoint")[status_key(1)] == b'{"status":"ACTIVE"}'
 
 
-def test_an_endpoint_that_moves_is_known_from_its_new_host_only(here: Observatory) -> None:
+def test_an_endpoint_that_moves_is_known_from_its_new_host_only(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -334,7 +336,7 @@ def test_an_endpoint_that_moves_is_known_from_its_new_host_only(here: Observator
     assert seen[status_key(1, on="r2")] == EndpointSeen(ObservedState.DOWN)
 
 
-def test_an_endpoint_that_is_deleted_is_forgotten(here: Observatory) -> None:
+def test_an_endpoint_that_is_deleted_is_forgotten(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         here.editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
         working.term.feed.inventory_changed()
@@ -342,7 +344,7 @@ def test_an_endpoint_that_is_deleted_is_forgotten(here: Observatory) -> None:
     assert list(play(here, scene)) == [status_key(2)]
 
 
-def test_a_value_that_cannot_be_read_leaves_the_last_one_in_place(here: Observatory) -> None:
+def test_a_value_that_cannot_be_read_leaves_the_last_one_in_place(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await working.turn()
@@ -355,7 +357,7 @@ def test_a_value_that_cannot_be_read_leaves_the_last_one_in_place(here: Observat
     }
 
 
-def test_the_next_leader_keeps_the_row_of_an_unreadable_value(here: Observatory) -> None:
+def test_the_next_leader_keeps_the_row_of_an_unreadable_value(here: StatusHarness) -> None:
     """Each has seen another part of the past, and neither knows better."""
 
     async def scenario() -> list[bytes]:
@@ -377,7 +379,7 @@ def test_the_next_leader_keeps_the_row_of_an_unreadable_value(here: Observatory)
 
 
 @fault("C15", without="holdfast.server.status.term:same", returns=False)
-def test_C15_a_second_list_of_the_same_writes_nothing(here: Observatory) -> None:
+def test_C15_a_second_list_of_the_same_writes_nothing(here: StatusHarness) -> None:
     writes: list[int] = []
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
@@ -394,7 +396,7 @@ def test_C15_a_second_list_of_the_same_writes_nothing(here: Observatory) -> None
     assert writes[0] == writes[1]
 
 
-def test_deletions_during_a_lost_watch_are_found(here: Observatory) -> None:
+def test_deletions_during_a_lost_watch_are_found(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.UP)
         await here.say(2, EndpointState.UP)
@@ -408,7 +410,7 @@ def test_deletions_during_a_lost_watch_are_found(here: Observatory) -> None:
     }
 
 
-def test_endpoints_on_hosts_without_an_agent_are_listed(here: Observatory) -> None:
+def test_endpoints_on_hosts_without_an_agent_are_listed(here: StatusHarness) -> None:
     lonely: list[object] = []
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
@@ -419,7 +421,7 @@ def test_endpoints_on_hosts_without_an_agent_are_listed(here: Observatory) -> No
 
 
 @fault("C16", without="holdfast.server.status.term:same", returns=False)
-def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observatory) -> None:
+def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: StatusHarness) -> None:
     here.editor.change([endpoint(number) for number in range(10, 2_000)], who="alice")
 
     async def scenario() -> tuple[int, int]:
@@ -439,7 +441,7 @@ def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observat
     assert calls <= 6
 
 
-def test_the_decision_log_names_an_endpoint_as_the_syncer_does(here: Observatory) -> None:
+def test_the_decision_log_names_an_endpoint_as_the_syncer_does(here: StatusHarness) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, EndpointState.ERROR)
 
