@@ -242,7 +242,7 @@ class HostHarness:
                 REGION,
                 here,
                 clock,
-                obstacle=self.kernel.obstacle,
+                blocked_by=self.kernel.blocked_by,
                 owner_of=target.owner_of,
             )
             for name in self.stores

@@ -11,7 +11,7 @@ Keys sort in the order in which they are applied: dependencies first, IPv4 befor
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
@@ -149,6 +149,8 @@ class LocalRoute(msgspec.Struct, frozen=True, gc=False, tag="local"):
 
 Shape = RoutingRule | FdbEntry | NeighbourEntry | NexthopEntry | RemoteRoute | LocalRoute
 """Part of an object that the kernel can show. The type follows from the kind of the key; a route is remote or local."""
+BlockedBy = Callable[[ClaimKey, Shape], str | None]
+"""Returns why an object cannot be in the kernel now; None if it can."""
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -57,8 +57,8 @@ class ReadOnlyDataplane:
             self.changes.setdefault(change.key, change)  # nothing is changed, so the same change comes again
         return [None for _ in changes]
 
-    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
-        return self.real.obstacle(key, shape)
+    def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
+        return self.real.blocked_by(key, shape)
 
     async def disturbed(self) -> Collection[ClaimKey] | None:
         await asyncio.Event().wait()

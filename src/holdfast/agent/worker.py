@@ -74,7 +74,7 @@ def source_watcher(
         LocalHost(host_name(config), Encapsulation(config.agent.encapsulation)),
         clock,
         own_key(config),
-        obstacle=target.dataplane.obstacle,
+        blocked_by=target.dataplane.blocked_by,
         owner_of=target.owner_of,
         tunnel_macs=macs,
     )

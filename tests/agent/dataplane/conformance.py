@@ -217,12 +217,12 @@ async def thousands_go_in_at_once(ground: Ground) -> None:
     assert len(await ground.dataplane.read()) == 1_503
 
 
-async def an_interface_that_is_absent_is_an_obstacle_not_a_crash(ground: Ground) -> None:
+async def an_interface_that_is_absent_blocks_its_routes_without_a_crash(ground: Ground) -> None:
     key, there = route("10.65.0.3/32"), LocalRoute(ground.interface)
-    assert ground.dataplane.obstacle(key, there) is None
+    assert ground.dataplane.blocked_by(key, there) is None
     if ground.absent is not None:
         missing = LocalRoute(ground.absent)
-        assert ground.absent in str(ground.dataplane.obstacle(key, missing))
+        assert ground.absent in str(ground.dataplane.blocked_by(key, missing))
         (answer,) = await ground.dataplane.apply([change(key, missing)])
         assert answer is not None
     assert await ground.dataplane.read() == {}
@@ -246,5 +246,5 @@ CASES: Sequence[Case] = (
     a_mac_moves_to_another_underlay_address,
     a_refusal_is_of_its_object_and_the_others_are_made,
     thousands_go_in_at_once,
-    an_interface_that_is_absent_is_an_obstacle_not_a_crash,
+    an_interface_that_is_absent_blocks_its_routes_without_a_crash,
 )

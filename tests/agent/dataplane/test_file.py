@@ -53,16 +53,16 @@ def test_emptying_the_file_is_a_disturbance(tmp_path: Path) -> None:
     assert asyncio.run(disturb()) is None
 
 
-def test_an_interface_listed_as_absent_is_an_obstacle(tmp_path: Path) -> None:
+def test_an_interface_listed_as_absent_blocks_its_routes(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
     save(path, FileContent(absent=("tap1",)))
 
-    async def obstacles() -> tuple[str | None, str | None]:
+    async def reasons() -> tuple[str | None, str | None]:
         plane = FileDataplane(path)
         await plane.read()
-        return plane.obstacle(P1, LocalRoute("tap1")), plane.obstacle(P1, LocalRoute("tap2"))
+        return plane.blocked_by(P1, LocalRoute("tap1")), plane.blocked_by(P1, LocalRoute("tap2"))
 
-    assert asyncio.run(obstacles()) == ("interface tap1 does not exist", None)
+    assert asyncio.run(reasons()) == ("interface tap1 does not exist", None)
 
 
 def test_a_malformed_file_is_an_unreachable_dataplane(tmp_path: Path) -> None:

@@ -62,12 +62,12 @@ class Followed:
     """The claims of a source and, beside them, the objects that were written to it."""
 
     def __init__(
-        self, here: LocalHost | None = None, obstacle: Callable[[Any, Any], str | None] = lambda _key, _shape: None
+        self, here: LocalHost | None = None, blocked_by: Callable[[Any, Any], str | None] = lambda _key, _shape: None
     ) -> None:
         self.objects: dict[bytes, tuple[int, Object]] = {}
         self.revision = 0
         self.claims = SourceClaims(
-            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0], obstacle
+            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0], blocked_by
         )
 
     def tell(self, *operations: Put | Delete) -> set[Any]:
@@ -124,7 +124,7 @@ def test_the_claims_follow_from_the_current_objects_whatever_the_history(operati
 def test_an_arriving_workload_has_its_addresses_here_only_with_its_interface(
     operations: list[Put | Delete], interfaces: set[str]
 ) -> None:
-    followed = Followed(obstacle=FakeKernel(interfaces=interfaces).obstacle)
+    followed = Followed(blocked_by=FakeKernel(interfaces=interfaces).blocked_by)
     for operation in operations:
         followed.tell(operation)
         followed.end()

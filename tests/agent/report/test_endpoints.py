@@ -41,19 +41,19 @@ def made(shape: Shape, *, missing: bool = False) -> Owned[Claim]:
 
 
 def state(
-    present: dict[ClaimKey, Owned[Claim]], *, error: str = "", obstacle: str | None = None, interface: str = "tap1"
+    present: dict[ClaimKey, Owned[Claim]], *, error: str = "", blocked_by: str | None = None, interface: str = "tap1"
 ) -> EndpointState:
     story = (
         Outstanding(Change(Op.CREATE, ROUTE, None, made(LocalRoute(interface))), Instant(1), error=error)
         if error
         else None
     )
-    found = states([endpoint(interface)], present, lambda _key: story, lambda _key, _shape: obstacle)
+    found = states([endpoint(interface)], present, lambda _key: story, lambda _key, _shape: blocked_by)
     return found[NAME]
 
 
 @pytest.mark.parametrize(
-    ("present", "error", "obstacle", "expected"),
+    ("present", "error", "blocked_by", "expected"),
     [
         ({ROUTE: made(LocalRoute("tap1"))}, "", None, EndpointState.UP),
         ({}, "", None, EndpointState.DOWN),
@@ -65,9 +65,9 @@ def state(
     ],
 )
 def test_an_endpoint_is_up_when_its_routes_reach_its_interface(
-    present: dict[ClaimKey, Owned[Claim]], error: str, obstacle: str | None, expected: EndpointState
+    present: dict[ClaimKey, Owned[Claim]], error: str, blocked_by: str | None, expected: EndpointState
 ) -> None:
-    assert state(present, error=error, obstacle=obstacle) is expected
+    assert state(present, error=error, blocked_by=blocked_by) is expected
 
 
 def test_an_endpoint_without_an_interface_is_down() -> None:

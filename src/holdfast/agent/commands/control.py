@@ -57,8 +57,8 @@ class AgentCommands:
         complete = all(watcher.synced.revision is not None for watcher in reconciler.watchers)
         if not complete or not reconciler.loop.passes or not self._is_ours():
             return None
-        obstacle = reconciler.target.dataplane.obstacle
-        return states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, obstacle)
+        blocked_by = reconciler.target.dataplane.blocked_by
+        return states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, blocked_by)
 
     def knows_all_endpoints(self) -> bool:
         """Return whether `endpoints` is complete: no value is unreadable (C39)."""

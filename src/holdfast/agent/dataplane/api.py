@@ -61,17 +61,17 @@ class HostDataplane(Handler, Protocol):
         return a part."""
         ...
 
-    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
+    def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         """Return why this object cannot be there now although nothing is wrong (its interface does not exist); then it
         waits.
 
-        `disturbed` returns when an obstacle may have come or gone.
+        `disturbed` returns when this answer may have changed.
         """
         ...
 
     async def disturbed(self) -> Collection[ClaimKey] | None:
-        """Return when objects may have been changed by another program, or obstacles may have gone: which; None means
-        any."""
+        """Return when objects may have been changed by another program, or may no longer be blocked: which; None
+        means any."""
         ...
 
     def describe(self) -> HostDataplaneInfo: ...

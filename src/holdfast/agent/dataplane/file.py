@@ -109,7 +109,7 @@ class FileDataplane:
         self._stamp = _stamp(self._path)
         return answers
 
-    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
+    def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         return _missing(shape, self._absent)
 
     async def disturbed(self) -> Collection[ClaimKey] | None:

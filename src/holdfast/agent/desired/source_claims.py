@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 
-from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, LocalRoute, Shape, route
+from holdfast.agent.claims import BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute, route
 from holdfast.agent.desired.migrations import Arrival, MigrationQuery, Migrations, Move, moved, without_host
 from holdfast.agent.desired.ownership import Claimant, ClaimConflict, ClaimOwners, Presence, SourcedClaim, resolve
 from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes, peer, remote_routes
@@ -24,8 +24,6 @@ from holdfast.reconcile import Owned
 
 Revision = Callable[[bytes], int]
 """mod_revision of a store key."""
-Obstacle = Callable[[ClaimKey, Shape], str | None]
-"""Reason why an object cannot be in the kernel now."""
 Holder = Callable[[ClaimKey], str]
 """Name of the endpoint that owns a key in the kernel now; empty if none does."""
 
@@ -38,16 +36,16 @@ class SourceClaims:
         here: LocalHost,
         region: Region,
         revision: Revision = lambda _path: 0,
-        obstacle: Obstacle = lambda _key, _shape: None,
+        blocked_by: BlockedBy = lambda _key, _shape: None,
         holder: Holder = lambda _key: "",
     ) -> None:
-        """`obstacle` is asked about workloads that migrate here: one without an interface is routed to its source.
+        """`blocked_by` is asked about workloads that migrate here: one without an interface is routed to its source.
         `holder` is asked about shared keys: the endpoint that owns a key need not be confirmed again."""
         self._configured = here
         self._region = region
         self._here = here
         self._revision_of = revision
-        self._obstacle = obstacle
+        self._blocked_by = blocked_by
         self._holder = holder
         self.own: Host | None = None
         """Node of this host itself."""
@@ -394,7 +392,7 @@ class SourceClaims:
         if presence is Presence.SETTLED and key in self._unconfirmed.get(wanted.path, ()):
             presence = Presence.UNCONFIRMED_HOLDER if self._holds(key, wanted.path) else Presence.UNCONFIRMED
         is_arriving = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # an unconfirmed one too
-        arrives_here = is_arriving and self._obstacle(key, shape) is None
+        arrives_here = is_arriving and self._blocked_by(key, shape) is None
         return Claimant(wanted, self._identity(wanted.path), presence, self.revision(wanted.path), arrives_here)
 
     def _identity(self, path: bytes) -> Hashable:

@@ -14,10 +14,10 @@ from typing import Any
 
 import structlog
 
-from holdfast.agent.claims import Claim, ClaimKey
+from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
 from holdfast.agent.desired.migration_check import MigrationCheck
 from holdfast.agent.desired.peers import LocalHost
-from holdfast.agent.desired.source_claims import Obstacle, SourceClaims
+from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -56,7 +56,7 @@ class SourceWatcher:
         clock: Clock,
         own_key: OwnKey | None = None,
         *,
-        obstacle: Obstacle = lambda _key, _shape: None,
+        blocked_by: BlockedBy = lambda _key, _shape: None,
         owner_of: OwnerOf = lambda _key: None,
         tunnel_macs: TunnelMacs | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class SourceWatcher:
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own_key, now=clock.now)
         self._owner_of = owner_of
         self._tunnel_macs = tunnel_macs or TunnelMacs()
-        self.claims = SourceClaims(here, region, self._revision, obstacle, self._holder)
+        self.claims = SourceClaims(here, region, self._revision, blocked_by, self._holder)
         self._migration_check = MigrationCheck(store, region, clock, Random(f"{here.host} {name}"))
         self.lists = 0
         """Complete lists taken so far: a new one may come from a restored store, or from another one."""
@@ -87,7 +87,7 @@ class SourceWatcher:
         self.synced = Synced(clock.now())
 
     async def run(self, wake: Callable[[], None]) -> None:
-        """Watch for ever; call `wake` when there is something to take over."""
+        """Watch until cancelled; call `wake` when there is something to take over."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors():
                 tasks.create_task(self._run_mirror(mirror))

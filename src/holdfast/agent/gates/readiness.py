@@ -48,7 +48,7 @@ class InterfaceGate:
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         if change.op is Op.DELETE or change.new is None:
             return None
-        obstacle = self.dataplane.obstacle(change.key, change.new.value.shape)
-        if obstacle is None:
+        reason = self.dataplane.blocked_by(change.key, change.new.value.shape)
+        if reason is None:
             return None
-        return Closed("interface", ReadinessReason.INTERFACE_NOT_READY, now, "bring the interface up", obstacle)
+        return Closed("interface", ReadinessReason.INTERFACE_NOT_READY, now, "bring the interface up", reason)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.agent.claims import Claim, ClaimKey, Shape
+from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
 from holdfast.agent.desired.peers import local_routes
 from holdfast.model.calico.endpoint import Endpoint, EndpointName
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.reconcile import Outstanding, Owned
 
-Obstacle = Callable[[ClaimKey, Shape], str | None]
 FindChange = Callable[[ClaimKey], Outstanding[ClaimKey, Claim] | None]
 
 
@@ -22,16 +21,16 @@ def states(
     endpoints: Iterable[Endpoint],
     present: Mapping[ClaimKey, Owned[Claim]],
     outstanding: FindChange,
-    obstacle: Obstacle,
+    blocked_by: BlockedBy,
 ) -> dict[EndpointName, EndpointState]:
-    return {one.name: _state(one, present, outstanding, obstacle) for one in endpoints}
+    return {one.name: _state(one, present, outstanding, blocked_by) for one in endpoints}
 
 
 def _state(
-    endpoint: Endpoint, present: Mapping[ClaimKey, Owned[Claim]], outstanding: FindChange, obstacle: Obstacle
+    endpoint: Endpoint, present: Mapping[ClaimKey, Owned[Claim]], outstanding: FindChange, blocked_by: BlockedBy
 ) -> EndpointState:
     routes = dict(local_routes(endpoint))
-    if any(obstacle(key, claim.shape) for key, claim in routes.items()):
+    if any(blocked_by(key, claim.shape) for key, claim in routes.items()):
         return EndpointState.DOWN
     if any((found := outstanding(key)) is not None and found.error for key in routes):
         return EndpointState.ERROR

@@ -79,7 +79,7 @@ class FakeKernel(FaultyTarget[ClaimChange]):
             answers.append(self._applied(change))
         return answers
 
-    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
+    def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         if isinstance(shape, LocalRoute) and self.interfaces is not None and shape.interface not in self.interfaces:
             return f"interface {shape.interface} does not exist"
         return None
@@ -146,7 +146,7 @@ class FakeKernel(FaultyTarget[ClaimChange]):
         shape = change.new.value.shape
         if isinstance(shape, RemoteRoute) and nexthop(shape.via) not in self.objects:
             return f"there is no nexthop {shape.via}"
-        return self.obstacle(change.key, shape)
+        return self.blocked_by(change.key, shape)
 
     def _put(self, key: ClaimKey, shape: Shape) -> None:
         self.objects[key] = shape

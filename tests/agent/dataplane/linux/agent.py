@@ -55,7 +55,7 @@ class Machine:
                 REGION,
                 here,
                 clock,
-                obstacle=dataplane.obstacle,
+                blocked_by=dataplane.blocked_by,
                 owner_of=target.owner_of,
             )
             decisions = DecisionLog(self._folder / "decisions", "agent")

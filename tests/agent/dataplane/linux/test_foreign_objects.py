@@ -273,13 +273,13 @@ def test_our_own_changes_are_no_disturbance(dataplane: LinuxDataplane) -> None:
     asyncio.run(scene())
 
 
-def test_an_interface_that_comes_and_goes_is_an_obstacle_and_a_disturbance(
+def test_an_interface_that_comes_and_goes_blocks_its_route_and_is_a_disturbance(
     site: HostHarness, dataplane: LinuxDataplane
 ) -> None:
     key, shape = route("10.28.0.5/32"), LocalRoute("tap1")
 
-    async def until(obstacle: str | None) -> None:
-        while dataplane.obstacle(key, shape) != obstacle:
+    async def until(reason: str | None) -> None:
+        while dataplane.blocked_by(key, shape) != reason:
             assert key in (await disturbed(dataplane) or {key})
 
     async def scene() -> None:
@@ -300,9 +300,9 @@ def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: HostHarness
     key, shape = nexthop("10.77.0.9"), NexthopEntry(Mode.DIRECT)
 
     async def scene() -> None:
-        assert dataplane.obstacle(key, shape) == "10.77.0.9 is on no connected network of this host"
+        assert dataplane.blocked_by(key, shape) == "10.77.0.9 is on no connected network of this host"
         site.ip("address add 10.77.0.1/24 dev", site.uplink)
-        while dataplane.obstacle(key, shape) is not None:
+        while dataplane.blocked_by(key, shape) is not None:
             await disturbed(dataplane)
         wanted: dict[ClaimKey, Shape] = {key: shape, route("10.28.0.9/32"): RemoteRoute("10.77.0.9")}
         assert not any(await dataplane.apply(creates(wanted)))

@@ -97,8 +97,8 @@ class LinuxDataplane:
             self._events.is_stale = True  # a refusal means that the snapshot is wrong
         return answers
 
-    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
-        found = self._obstacle(key, shape)
+    def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
+        found = self._blocked_by(key, shape)
         if found is not None:
             self._events.waiting.add(key)
         return found
@@ -117,9 +117,9 @@ class LinuxDataplane:
         at_once(self._read_events())
         return self._disturbed is None or bool(self._disturbed)
 
-    def _obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
+    def _blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         if isinstance(shape, LocalRoute):
-            return self._context.devices.obstacle_at(shape.interface)
+            return self._context.devices.blocked_by(shape.interface)
         if isinstance(shape, NexthopEntry) and shape.mode is Mode.DIRECT:
             device = direct_device(self._context, key)
             return device if isinstance(device, str) else None

@@ -82,7 +82,7 @@ class Devices:
         """Return whether its MTU is the configured one."""
         return tunnel.mtu == mtu(self._settings, family)
 
-    def obstacle_at(self, interface: str) -> str | None:
+    def blocked_by(self, interface: str) -> str | None:
         """Return why no route can lead to that interface now."""
         link = self.links.get(interface)
         if link is None:

@@ -37,8 +37,8 @@ class EventHandler:
         """Connected networks as of the last comparison."""
         self._devices_changed = False
         self.waiting: set[ClaimKey] = set()
-        """Objects with an obstacle: compared again when devices or networks change, whatever was created in their place
-        meanwhile. If the obstacle is still there, the object is added again."""
+        """Blocked objects: compared again when devices or networks change, whatever was created in their place
+        meanwhile. One that is still blocked then is added again."""
 
     def handle(self, message: Message) -> None:
         kind = message.type

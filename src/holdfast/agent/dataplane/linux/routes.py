@@ -167,9 +167,9 @@ class RouteWriter:
             number = context.snapshot.nexthop_ids.of(addresses.octets(shape.via))
             return _NO_NEXTHOP if number is None else Route(octets(key), key.length, number)
         assert isinstance(shape, LocalRoute)
-        obstacle = context.devices.obstacle_at(shape.interface)
-        if obstacle is not None:
-            return obstacle
+        reason = context.devices.blocked_by(shape.interface)
+        if reason is not None:
+            return reason
         return Route(octets(key), key.length, 0, context.devices.links[shape.interface].number)
 
 
@@ -178,7 +178,7 @@ def direct_device(context: LinuxContext, key: ClaimKey) -> int | str:
     device = context.devices.towards(octets(key))
     if device is None:
         return f"{key.text} is on no connected network of this host"
-    return context.devices.obstacle_at(device.name) or device.number
+    return context.devices.blocked_by(device.name) or device.number
 
 
 def own_rules(settings: LinuxSettings, families: Iterable[int] = FAMILIES) -> dict[ClaimKey, Shape]:
