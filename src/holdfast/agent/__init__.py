@@ -1,4 +1,4 @@
-"""The host agent: keeps this host's kernel in step with the fleet, and never forgets what it programmed."""
+"""The host agent: keeps this host's kernel in step with the fleet, and keeps a journal of everything it programmed."""
 
 from __future__ import annotations
 

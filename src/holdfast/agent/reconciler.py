@@ -1,8 +1,9 @@
 """The agent's reconciler: keeps the kernel as the sources want it, through the one loop.
 
 At a start it reads the journal and programs nothing from it; it changes nothing at all until a source has delivered a
-complete list. Then stale objects, those in the journal or with our tag that nobody wants, are deleted like any other:
-through the gates, with the whole object, by every handler. A stop or crash at any moment loses nothing of the journal.
+complete list. Then stale objects, those in the journal or with our tag that no source wants, are deleted like any
+other: through the gates, with the whole object, by every handler. A stop or crash at any moment loses nothing of the
+journal.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class AgentReconciler:
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until told to stop. Programmed objects and the journal stay."""
+        """Run until stopped. Programmed objects and the journal stay."""
         async with asyncio.TaskGroup() as tasks:
             helpers = [
                 *(tasks.create_task(each.run(self._wake), name=f"watch {each.name}") for each in self.watchers),

@@ -62,7 +62,7 @@ class MigrationCheck:
         return confirmed
 
     async def run(self, wake: Callable[[], None]) -> None:
-        """Send queries for ever; call `wake` when there is an answer."""
+        """Run until cancelled; send queries and call `wake` when there is an answer."""
         while True:
             await self._has_queries.wait()
             await asyncio.sleep(DELAY.total_seconds() * (0.5 + self._random.random()))

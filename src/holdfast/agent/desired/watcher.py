@@ -87,7 +87,7 @@ class SourceWatcher:
         self.synced = Synced(clock.now())
 
     async def run(self, wake: Callable[[], None]) -> None:
-        """Watch until cancelled; call `wake` when there is something to take over."""
+        """Run until cancelled; call `wake` when there is something to take over."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors():
                 tasks.create_task(self._run_mirror(mirror))

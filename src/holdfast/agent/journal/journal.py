@@ -1,5 +1,4 @@
-"""Journal: the objects that this host's agent may have put into the kernel, remembered through every death of the
-agent.
+"""Journal: the objects that this host's agent may have put into the kernel, persisted across crashes of the agent.
 
     journal = Journal.open(path, boot_id)       # log journal.opened.sentence; raises JournalUnreadable
     journal.add([(key, object)])                # then the kernel

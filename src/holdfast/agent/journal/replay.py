@@ -1,7 +1,7 @@
 """Replays a journal: its contents, from its bytes alone, and how far they can be trusted. Pure.
 
-Nothing good is dropped because something beside it is bad. A journal is void only when it says itself that it describes
-another boot of the kernel, whose state is gone; one that cannot say so any more counts.
+Intact entries are kept even next to damaged ones. A journal is void only when its boot id is that of another boot of
+the kernel, whose state is gone; a journal without a readable boot id is used.
 """
 
 from __future__ import annotations

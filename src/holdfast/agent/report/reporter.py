@@ -94,7 +94,7 @@ class Reporter:
         """Sentence about another agent that reports under the same name."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Report until told to stop. The last report stays until its lease expires."""
+        """Run until stopped. The last report stays until its lease expires."""
         while not stopping.is_set():
             await self.tick()
             try:

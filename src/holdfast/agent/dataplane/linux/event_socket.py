@@ -1,8 +1,8 @@
 """Socket for kernel events: what other programs do to our objects and to devices, without our own changes.
 
-A filter on the socket sorts out events before they wake us: a host with a full routing table, or our own twenty
-thousand routes, cost nothing here. Some changes have no event, such as the loss of IPv4 routes with their device; so an
-event of a device makes everything that leads through it suspect.
+A filter on the socket drops irrelevant events in the kernel: a host with a full routing table, or our own twenty
+thousand routes, cost nothing here. Some changes have no event, such as the loss of IPv4 routes with their device; so a
+device event triggers a re-read of every object on that device.
 """
 
 from __future__ import annotations
