@@ -159,5 +159,5 @@ def test_a_refusal_carries_the_kernels_explanation() -> None:
     )
     kernel = Scripted(head + bytes(16) + text)
     with pytest.raises(NetlinkError, match="Nexthop id does not exist"):
-        kernel.ask(b"please")
+        kernel.send_request(b"please")
     kernel.close()

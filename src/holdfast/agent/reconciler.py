@@ -166,7 +166,7 @@ class AgentReconciler:
             metrics.claims.labels(kind=kind).set(count)
         metrics.journal_bytes.set(self.target.journal.size)
         metrics.pending_deletes.set(len(deletes))
-        since = [story.since for key in deletes if (story := self.loop.ledger.outstanding(key)) is not None]
+        since = [change.since for key in deletes if (change := self.loop.ledger.outstanding(key)) is not None]
         metrics.oldest_delete.set((now - min(since)).total_seconds() if since else 0)
         metrics.conflicts.set(len(self.sources.conflicts()))
         metrics.show_sources(self.sync_gate.sources)

@@ -41,5 +41,9 @@ class TunnelMacs:
     def of(self, family: int) -> str | None:
         return self._known.get(family)
 
-    def learn(self, macs: Mapping[int, str]) -> None:
+    def all(self) -> tuple[str, ...]:
+        """Return the known ones, IPv4 first."""
+        return tuple(mac for family in (4, 6) if (mac := self.of(family)))
+
+    def record(self, macs: Mapping[int, str]) -> None:
         self._known = macs

@@ -53,11 +53,11 @@ def dump(kernel: Netlink) -> list[InterfaceAddress]:
 
 def add(kernel: Netlink, one: InterfaceAddress) -> None:
     """Add the address; refused with EEXIST when it is there already, whoever added it."""
-    kernel.ask(wire.request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, _body(one)))
+    kernel.send_request(wire.request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, _body(one)))
 
 
 def remove(kernel: Netlink, one: InterfaceAddress) -> None:
-    kernel.ask(wire.request(DELETE, MessageFlag.ACK, _body(one)))
+    kernel.send_request(wire.request(DELETE, MessageFlag.ACK, _body(one)))
 
 
 def _body(one: InterfaceAddress) -> bytes:

@@ -89,7 +89,7 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
     )
     info = attribute(_LINK_INFO, attribute(_KIND, b"vxlan") + attribute(_DATA, data))
     named = attribute(_NAME, name.encode() + b"\0") + attribute(_MAC, mac) + attribute(_MTU, _NUMBER.pack(mtu))
-    kernel.ask(
+    kernel.send_request(
         wire.request(
             NEW,
             MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK,
@@ -97,7 +97,7 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
         )
     )
     # The alias cannot be set at creation. Until the device has it, it is down and has no owner: it is created again.
-    kernel.ask(
+    kernel.send_request(
         wire.request(
             SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, 0, _UP, _UP) + named + attribute(_ALIAS, alias.encode())
         )
@@ -107,11 +107,11 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
 def switch_on(kernel: Netlink, number: int, *, mtu: int) -> None:
     """Bring the device up with that MTU; a device that is up does not go down for it."""
     sized = attribute(_MTU, _NUMBER.pack(mtu))
-    kernel.ask(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
+    kernel.send_request(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
 
 
 def remove(kernel: Netlink, number: int) -> None:
-    kernel.ask(wire.request(DELETE, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0)))
+    kernel.send_request(wire.request(DELETE, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0)))
 
 
 def _vxlan(data: memoryview) -> Vxlan:

@@ -124,9 +124,9 @@ def dump_steps(kernel: Netlink, mark: RouteMark, size: int) -> Steps[RouteColumn
 
 def _datagrams(kernel: Netlink, mark: RouteMark, size: int) -> Steps[list[bytes]]:
     body = struct.pack("=8BI", FAMILIES[size], 0, 0, 0, 0, mark.protocol, 0, 0, 0)
-    asked = wire.request(GET, MessageFlag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
+    request = wire.request(GET, MessageFlag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
     try:
-        return (yield from kernel.dump_steps(asked))
+        return (yield from kernel.dump_steps(request))
     except NetlinkError as refused:
         if refused.errno == errno.ENOENT:  # a table exists from its first route on
             return []

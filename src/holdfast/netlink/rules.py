@@ -26,11 +26,11 @@ class Rule(NamedTuple):
 
 
 def add(kernel: Netlink, rule: Rule, protocol: int) -> None:
-    kernel.ask(_request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, rule, protocol))
+    kernel.send_request(_request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, rule, protocol))
 
 
 def remove(kernel: Netlink, rule: Rule, protocol: int) -> None:
-    kernel.ask(_request(DELETE, MessageFlag.ACK, rule, protocol))
+    kernel.send_request(_request(DELETE, MessageFlag.ACK, rule, protocol))
 
 
 def dump(kernel: Netlink, family: int, protocol: int) -> list[Rule]:

@@ -111,7 +111,7 @@ class Netlink:
                 if message.sequence == last:
                     return refused
 
-    def ask(self, request: bytes) -> None:
+    def send_request(self, request: bytes) -> None:
         """Send one request. Raises `NetlinkError` when it is refused."""
         self._socket.send(request)
         while True:

@@ -43,14 +43,14 @@ class Reporting:
             seconds(90),
             ReportIntervals(),
             machine.clock,
-            ask_worker=self._ask_worker,
+            query_worker=self._query_worker,
             remembered=lambda: self.remembered,
             show=lambda _, state: self.states.append(state),
         )
         self.stopping = asyncio.Event()
         self.task = asyncio.create_task(self.reporter.run(self.stopping))
 
-    async def _ask_worker(self) -> AgentReport | None:
+    async def _query_worker(self) -> AgentReport | None:
         return self.answer
 
     async def stop(self) -> None:

@@ -101,14 +101,14 @@ class Host1207:
             seconds(TTL),
             INTERVALS,
             node.clock,
-            ask_worker=self._ask_worker,
+            query_worker=self._query_worker,
             remembered=lambda: None,
             show=lambda _success, _state: None,
         )
         self.writes.clear()
         await reporter.run(asyncio.Event())
 
-    async def _ask_worker(self) -> AgentReport | None:
+    async def _query_worker(self) -> AgentReport | None:
         return AgentReport(version="1", boot_id="boot-1", counts={"failed": self.count}) if self.hears else None
 
     def _judge(self, write: StoreWrite) -> None:

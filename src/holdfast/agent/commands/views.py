@@ -97,13 +97,13 @@ class AgentView:
 
     def pending(self, begun: Mapping[ClaimKey, Sequence[HandlerStatus]]) -> list[PendingRow]:
         """Deletes that wait for a gate or a handler, the oldest first."""
-        deletes = {key for key, story in self.outstanding.items() if story.change.op is Op.DELETE} | begun.keys()
+        deletes = {key for key, one in self.outstanding.items() if one.change.op is Op.DELETE} | begun.keys()
         rows = [self._pending(key, begun.get(key, ())) for key in sorted(deletes)]
         return sorted(rows, key=lambda row: -row.waiting.since_s if row.waiting else 0.0)
 
     def _peer(self, host: str, keys: Sequence[ClaimKey]) -> PeerRow:
         known = [(key, self.present.get(key) or self.wanted[key]) for key in keys]
-        stories = [story for key in keys if (story := self.outstanding.get(key)) is not None]
+        outstanding = [one for key in keys if (one := self.outstanding.get(key)) is not None]
         return PeerRow(
             host=host,
             reached=list(_reached(known)),
@@ -111,8 +111,8 @@ class AgentView:
             objects=len(keys),
             source=known[0][1].source,
             wanted=any(key in self.wanted and self.wanted[key].value.owner.host == host for key in keys),
-            held=sum(story.is_held for story in stories),
-            failed=sum(story.is_failed for story in stories),
+            held=sum(one.is_held for one in outstanding),
+            failed=sum(one.is_failed for one in outstanding),
             missing=sum(owned.value.missing for _, owned in known),
             arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
         )
@@ -131,8 +131,8 @@ class AgentView:
         )
 
     def _pending(self, key: ClaimKey, handlers: Sequence[HandlerStatus]) -> PendingRow:
-        story = self.outstanding.get(key)
-        owned = self.present.get(key) or (story.change.old if story else None)
+        outstanding = self.outstanding.get(key)
+        owned = self.present.get(key) or (outstanding.change.old if outstanding else None)
         owner = owned.value.owner if owned else None
         host, endpoint = (owner.host, owner.endpoint) if owner else ("", "")
         return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers), self._arrival(key))
@@ -145,8 +145,8 @@ class AgentView:
         return next((str(self.arrivals[one]) for one in workloads if one in self.arrivals), "")
 
     def _waiting(self, key: ClaimKey) -> OutstandingChange | None:
-        story = self.outstanding.get(key)
-        return None if story is None else describe(story, key=str(key), kind=KINDS.of(key), now=self.now)
+        outstanding = self.outstanding.get(key)
+        return None if outstanding is None else describe(outstanding, key=str(key), kind=KINDS.of(key), now=self.now)
 
 
 def _reached(objects: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> Iterable[str]:

@@ -68,7 +68,7 @@ class MigrationCheck:
             await asyncio.sleep(DELAY.total_seconds() * (0.5 + self._random.random()))
             due = [one for one in self._open.values() if one.again <= self._clock.now()]
             for start in range(0, len(due), BATCH):
-                if answered := await self._ask(due[start : start + BATCH]):
+                if answered := await self._send_queries(due[start : start + BATCH]):
                     self._answered += answered
                     wake()
 
@@ -83,17 +83,17 @@ class MigrationCheck:
         else:
             self._has_queries.clear()
 
-    async def _ask(self, asked: Sequence[_OpenQuery]) -> list[MigrationQuery]:
+    async def _send_queries(self, queries: Sequence[_OpenQuery]) -> list[MigrationQuery]:
         """Return the queries that are answered; retry the others with increasing pauses."""
-        keys = [one.query.keys(self._region) for one in asked]
+        keys = [one.query.keys(self._region) for one in queries]
         existing = await self._read([key for some in keys for key in some])
         now = self._clock.now()
-        for one in asked:
+        for one in queries:
             one.again, one.pause = now + one.pause, min(2 * one.pause, MAX_PAUSE)
         if existing is None:
             return []
         found = [[key in existing for key in some] for some in keys]
-        both = zip(asked, found, strict=True)
+        both = zip(queries, found, strict=True)
         return [one.query for one, each in both if one.query.is_answered(each, now - one.since)]
 
     async def _read(self, keys: Sequence[bytes]) -> Set[bytes] | None:

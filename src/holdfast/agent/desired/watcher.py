@@ -61,7 +61,7 @@ class SourceWatcher:
         tunnel_macs: TunnelMacs | None = None,
     ) -> None:
         """`own_key` is written by this host anyway: a watch that does not deliver it is dead (C38). `tunnel_macs`
-        learns the MACs of this host from the source."""
+        records the MACs of this host from the source."""
         self.name = name
         self.store = store
         self.region = region
@@ -153,7 +153,7 @@ class SourceWatcher:
 
     def _update_synced(self) -> None:
         self._log_unreadable()
-        self._tunnel_macs.learn(self.claims.macs())
+        self._tunnel_macs.record(self.claims.macs())
         self.lists = sum(mirror.lists for mirror in self._mirrors())
         revision = max(self._revisions)  # a prefix without changes stays at its old revision
         unreadable = tuple(unreadable_keys(self._mirrors()))

@@ -62,19 +62,19 @@ class Reporter:
         intervals: ReportIntervals,
         clock: Clock,
         *,
-        ask_worker: Callable[[], Awaitable[AgentReport | None]],
+        query_worker: Callable[[], Awaitable[AgentReport | None]],
         remembered: Callable[[], SeenStore | None],
         show: Callable[[bool, str], None],
         store_clock: Callable[[], tuple[datetime, Instant] | None] = lambda: None,
     ) -> None:
-        """`ask_worker` gets the report of the worker, None while it does not answer. `remembered` gives the store that
+        """`query_worker` gets the worker's report, None while it does not answer. `remembered` gives the store that
         this agent belongs to, and raises `MemoryUnreadable`. `show` receives success and state of each tick, for
         `holdfast status`. `store_clock` gives the time that the store showed, and when that was."""
         self._store = store
         self._host = host
         self._intervals = intervals
         self._clock = clock
-        self._ask_worker = ask_worker
+        self._query_worker = query_worker
         self._remembered = remembered
         self._show = show
         self._store_clock = store_clock
@@ -105,7 +105,7 @@ class Reporter:
 
     async def tick(self) -> None:
         """Ask the worker, and write what is due. Never raises because the store is unreachable."""
-        report = await self._ask_worker()
+        report = await self._query_worker()
         now = self._clock.now()
         if report is not None:
             self._answered, self._current = now, report

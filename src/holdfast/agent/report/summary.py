@@ -98,7 +98,7 @@ class AgentSummary:
             tunnel_macs=self.tunnel_macs,
             gates=tuple(self._gates(held, at)),
             counts=self.counts(),
-            troubles=tuple([_trouble(story, at) for story in named]),
+            troubles=tuple([_problem(outstanding, at) for outstanding in named]),
             troubles_left_out=len(failed) + len(held) - len(named),
             pending_deletes=self.pending_deletes,
             synced_revision=self._revision(),
@@ -106,11 +106,11 @@ class AgentSummary:
 
     def counts(self) -> Mapping[str, int]:
         """Counts by state; `peers` and `programmed` are what is well."""
-        troubles = {
+        problems = {
             "held": sum(one.is_held for one in self.outstanding),
             "failed": sum(one.is_failed for one in self.outstanding),
         }
-        return {**(self.count_programmed() if self.programmed is None else self.programmed), **troubles}
+        return {**(self.count_programmed() if self.programmed is None else self.programmed), **problems}
 
     def count_programmed(self) -> Mapping[str, int]:
         """Walk over everything that is programmed, which on a large fleet is too much for every second."""
@@ -147,12 +147,12 @@ class AgentSummary:
         for name, one in unsynced.items():
             yield GateReport("sync", _UNSYNCED, at.when(one.since), f"holdfast source forget {name} --reason …", name)
         shown: set[tuple[str, str]] = {("sync", _UNSYNCED)} if unsynced else set()
-        for story in held:
-            closed = story.closed
+        for outstanding in held:
+            closed = outstanding.closed
             assert closed is not None
             if (label := (closed.gate, closed.reason.value)) not in shown:
                 shown.add(label)
-                since = at.when(closed.since or story.since)
+                since = at.when(closed.since or outstanding.since)
                 yield GateReport(closed.gate, closed.reason.value, since, closed.opens, closed.detail)
 
     def _revision(self) -> int | None:
@@ -161,12 +161,12 @@ class AgentSummary:
         return min([one for one in known if one is not None], default=None) if None not in known else None
 
 
-def _age(story: OutstandingClaim) -> tuple[Instant, ClaimKey]:
-    return story.since, story.change.key
+def _age(outstanding: OutstandingClaim) -> tuple[Instant, ClaimKey]:
+    return outstanding.since, outstanding.change.key
 
 
-def _trouble(story: OutstandingClaim, at: Moment) -> ObjectProblem:
-    key, op = str(story.change.key), story.change.op.name.lower()
-    if story.closed is not None and story.is_held:
-        return ObjectProblem(key, "held", f"{op}: {story.closed.sentence}", at.when(story.since))
-    return ObjectProblem(key, "failed", f"{op}: {story.error}", at.when(story.since))
+def _problem(outstanding: OutstandingClaim, at: Moment) -> ObjectProblem:
+    key, op = str(outstanding.change.key), outstanding.change.op.name.lower()
+    if outstanding.closed is not None and outstanding.is_held:
+        return ObjectProblem(key, "held", f"{op}: {outstanding.closed.sentence}", at.when(outstanding.since))
+    return ObjectProblem(key, "failed", f"{op}: {outstanding.error}", at.when(outstanding.since))

@@ -49,7 +49,7 @@ class ReporterJob:
             config.agent.report_ttl,
             ReportIntervals(interval=config.agent.report_interval, silent_after=config.agent.silent_after),
             worker.clock,
-            ask_worker=self._ask_worker,
+            query_worker=self._query_worker,
             remembered=StoreMemory(worker.paths.state, ROLE).load,
             show=self._show,
             store_clock=self._store.clock,
@@ -61,7 +61,7 @@ class ReporterJob:
         finally:
             await self._store.close()
 
-    async def _ask_worker(self) -> AgentReport | None:
+    async def _query_worker(self) -> AgentReport | None:
         self._worker.vitals.duty = self._worker.clock.now() + _TICK_WITHIN
         answer = await ask(self._socket, Request("report"), _ANSWER_WITHIN.total_seconds())
         return None if answer.error else msgspec.convert(answer.result, AgentReport)

@@ -29,7 +29,7 @@ class NexthopIds:
         """Mark an ID as used by another program."""
         self._taken.add(number)
 
-    def learn(self, gateway: bytes, number: int) -> bool:
+    def record(self, gateway: bytes, number: int) -> bool:
         """Record a gateway that the kernel has under that ID; False if it already has a lower one."""
         self._taken.add(number)
         if gateway in self._of:
@@ -56,7 +56,7 @@ class NexthopIds:
             return known
         while self._next in self._taken:
             self._next += 1
-        self.learn(gateway, self._next)
+        self.record(gateway, self._next)
         return self._of[gateway]
 
     def drop_duplicates(self, gateway: bytes, numbers: Collection[int]) -> None:

@@ -63,7 +63,7 @@ class KernelSnapshot:
         """Families of our tunnel devices, by number, when the snapshot was taken."""
         self._known: dict[tuple[ClaimKind, int], ClaimColumns] = dict(before._known) if before is not None else {}
 
-    def learn(
+    def add(
         self,
         place: tuple[ClaimKind, int],
         keys: list[int],
@@ -122,11 +122,11 @@ def take_tunnel(
     if device is None:
         return
     macs, hosts = yield from neighbours.forwards(kernel, device.number)
-    yield from into.learn((ClaimKind.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
+    yield from into.add((ClaimKind.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
     number, socket_family = device.number, SOCKET_FAMILIES[family]
     addresses, macs_of = yield from neighbours.neighbours(kernel, number, settings.protocol, socket_family)
     lengths = [8 * SIZES[family]] * len(addresses)
-    yield from into.learn((ClaimKind.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
+    yield from into.add((ClaimKind.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
     if addresses and not devices.has_mtu(device, family):
         # One object that differs from any wanted one is enough: whatever is created on a device corrects its MTU.
         key = ClaimKey(ClaimKind.NEIGHBOUR, family, min(addresses), lengths[0])
@@ -146,7 +146,7 @@ def take_nexthops(kernel: Netlink, settings: LinuxSettings, devices: Devices, in
             continue
         into.nexthop_devices.add(device)
         key = ClaimKey(ClaimKind.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
-        if not into.nexthop_ids.learn(gateway, number):
+        if not into.nexthop_ids.record(gateway, number):
             into.shapes[key] = LocalRoute(f"a duplicate nexthop, {number}")  # ours, and unlike any wanted shape
         elif device in tunnels:
             into.shapes[key] = vxlan
@@ -165,9 +165,7 @@ def take_routes(
     if None in shapes:
         names = devices.names()
         shapes = [shape or _unwanted_shape(table, at, names) for at, shape in enumerate(shapes)]
-    yield from into.learn(
-        (ClaimKind.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", shapes), iter
-    )
+    yield from into.add((ClaimKind.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", shapes), iter)
 
 
 def _unwanted_shape(table: routes.RouteColumns, at: int, names: Mapping[int, str]) -> Shape:
