@@ -93,7 +93,8 @@ class AgentJob:
         config, host = worker.config, host_name(worker.config)
         self._worker = worker
         self._config_at_start = config.agent
-        self._macs = macs
+        self._addresses: tuple[str, ...] = ()
+        """Own addresses as last measured: a report each second should not read them from the kernel each time."""
         self._store_addresses = StoreAddresses(config.store.endpoints)
         source = source_watcher(config, store, worker.clock, target, macs)
         memories = {source.name: StoreMemory(worker.paths.state, ROLE)}
@@ -103,16 +104,16 @@ class AgentJob:
             worker, self.reconciler.loop, self.reconciler.pause_gate, self.reconciler.sync_gate
         )
         self._intents.offer()
-        self._commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock)
-        worker.handlers |= self._commands.handlers()
+        commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock, lambda: self._addresses, macs.all)
+        worker.handlers |= commands.handlers()
         self._endpoint_reporter = EndpointReporter(
             store,
             source.region,
             host,
-            self._commands.endpoints,
+            commands.endpoints,
             worker.clock.now,
             own_key(config),
-            self._commands.knows_all_endpoints,
+            commands.knows_all_endpoints,
         )
 
     async def run(self) -> None:
@@ -137,8 +138,7 @@ class AgentJob:
                 await asyncio.to_thread(trim_memory)  # a full comparison takes a tenth more than it keeps
             self.reconciler.measure(self._worker.clock.now())
             self._intents.readmit_sources()
-            self._commands.addresses = own_addresses(self._config_at_start)
-            self._commands.tunnel_macs = tuple(mac for family in (4, 6) if (mac := self._macs.of(family)))
+            self._addresses = own_addresses(self._config_at_start)
             await asyncio.sleep(_MEASURE.total_seconds())
 
     async def _watch_reload(self) -> None:

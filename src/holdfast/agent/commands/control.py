@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,17 @@ _COUNT_INTERVAL = Duration(seconds=10)
 
 
 class AgentCommands:
-    def __init__(self, reconciler: AgentReconciler, host: str, boot_id: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        reconciler: AgentReconciler,
+        host: str,
+        boot_id: str,
+        clock: Clock,
+        addresses: Callable[[], tuple[str, ...]] = tuple,
+        tunnel_macs: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        """`addresses` gives the addresses of this host, as its kernel shows them; `tunnel_macs` the MACs of its VXLAN
+        devices, as other hosts know them."""
         self._reconciler = reconciler
         self._host = host
         self._boot_id = boot_id
@@ -37,10 +47,8 @@ class AgentCommands:
         self._unregistered = NEVER
         self._counted = NEVER
         self._counts: Mapping[str, int] = {}
-        self.addresses: tuple[str, ...] = ()
-        """Addresses of this host, as its kernel shows them."""
-        self.tunnel_macs: tuple[str, ...] = ()
-        """MACs of this host's VXLAN devices, as other hosts know them."""
+        self._addresses = addresses
+        self._tunnel_macs = tunnel_macs
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -149,8 +157,8 @@ class AgentCommands:
             present=reconciler.present.claims,
             pending_deletes=len(reconciler.target.pending_deletes),
             unregistered_since=self._unregistered or None,
-            addresses=self.addresses,
-            tunnel_macs=self.tunnel_macs,
+            addresses=self._addresses(),
+            tunnel_macs=self._tunnel_macs(),
         )
 
     def _registered(self) -> bool | None:
