@@ -28,7 +28,7 @@ from holdfast.agent.tunnel_mac import tunnel_mac
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import socket as netlink
 from holdfast.reconcile import Away
-from holdfast.runtime.cooperative import Steps, at_once, in_turns
+from holdfast.runtime.cooperative import Steps, in_turns
 
 _AT_ONCE = 1_000  # changes between two yields to other tasks
 _EVENTS_AT_ONCE = 200  # messages, likewise
@@ -59,7 +59,6 @@ class LinuxDataplane:
             devices = Devices(kernel, self._settings, macs or partial(tunnel_mac, socket.gethostname()))
         self._context = LinuxContext(kernel, self._settings, devices, KernelSnapshot(self._settings.first_nexthop))
         self._events = EventHandler(self._context)
-        self._events.is_stale = True
         self._disturbed: set[ClaimKey] | None = set()
         self._lock = asyncio.Lock()
         self._has_events = asyncio.Event()
@@ -91,10 +90,10 @@ class LinuxDataplane:
                     with _kernel_errors():
                         answers += apply(self._context, changes[start : start + _AT_ONCE])
                 except Away:
-                    self._events.is_stale = True  # it is not known how far it got
+                    self._events.invalidate()  # it is not known how far it got
                     raise
         if any(answers):
-            self._events.is_stale = True  # a refusal means that the snapshot is wrong
+            self._events.invalidate()  # a refusal means that the snapshot is wrong
         return answers
 
     def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
@@ -111,11 +110,6 @@ class LinuxDataplane:
             if keys is None or keys:
                 return keys
             await self._event_arrived()
-
-    def is_disturbed(self) -> bool:
-        """Return whether `disturbed` would return at once."""
-        at_once(self._read_events())
-        return self._disturbed is None or bool(self._disturbed)
 
     def _blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         if isinstance(shape, LocalRoute):
@@ -138,7 +132,7 @@ class LinuxDataplane:
             context = self._context
             taking = take(context.kernel, self._settings, context.devices, context.snapshot)
             context.snapshot = await in_turns(taking)
-        self._events.is_stale = False
+        self._events.snapshot_taken()
         await in_turns(self._read_events())
 
     def _read_events(self) -> Steps[None]:
@@ -150,9 +144,9 @@ class LinuxDataplane:
                     if at % _EVENTS_AT_ONCE == 0:
                         yield
             except Overrun:
-                self._events.everything_changed = True
+                self._events.events_lost()
             except GeneratorExit:
-                self._events.everything_changed = True  # the rest of the last datagram is lost
+                self._events.events_lost()  # the rest of the last datagram is lost
                 raise
             changed = self._events.take_changed()
         self._disturbed = None if changed is None or self._disturbed is None else self._disturbed | changed

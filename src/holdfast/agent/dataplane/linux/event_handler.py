@@ -25,9 +25,9 @@ class EventHandler:
         self._context = context
         self.keys: set[ClaimKey] = set()
         """Keys to compare."""
-        self.everything_changed = False
+        self._everything_changed = False
         """Anything may have changed."""
-        self.is_stale = False
+        self.is_stale = True
         """The snapshot cannot be used until it is taken again."""
         self._devices = dict(context.devices.links)
         """Devices as of the last comparison."""
@@ -53,14 +53,26 @@ class EventHandler:
         elif kind in (rules.NEW, rules.DELETE):
             self._rule(message)
         elif kind in (routes.NEW, nexthops.NEW, nexthops.DELETE):
-            self.everything_changed = True
+            self._everything_changed = True
+
+    def invalidate(self) -> None:
+        """Make the snapshot stale, so that it is taken again before it is used."""
+        self.is_stale = True
+
+    def snapshot_taken(self) -> None:
+        """Use the snapshot again."""
+        self.is_stale = False
+
+    def events_lost(self) -> None:
+        """Treat everything as changed, because some events did not arrive."""
+        self._everything_changed = True
 
     def take_changed(self) -> set[ClaimKey] | None:
         """Return the keys to compare since the last call; None is everything. Raises OSError."""
         if self._devices_changed:
             self._compare_devices()
         keys, self.keys = self.keys, set()
-        everything_changed, self.everything_changed = self.everything_changed, False
+        everything_changed, self._everything_changed = self._everything_changed, False
         self.is_stale |= everything_changed
         return None if everything_changed else keys
 
@@ -85,7 +97,7 @@ class EventHandler:
         self._context.devices.read()
         before, self._devices = self._devices, dict(self._context.devices.links)
         # A peer that is reached directly may be behind another device now.
-        self.everything_changed |= self._context.devices.networks != self._networks
+        self._everything_changed |= self._context.devices.networks != self._networks
         self._networks = self._context.devices.networks
         went_down, self._went_down = self._went_down, set()
         for name in before.keys() | self._devices.keys():
@@ -98,7 +110,7 @@ class EventHandler:
     def _changed(self, name: str, old: links.Link | None) -> None:
         # The kernel drops the nexthops of a device that goes down, and silently the routes to it.
         if old is not None and old.number in self._context.snapshot.nexthop_devices:
-            self.everything_changed = True
+            self._everything_changed = True
         local = self._local(name)
         self.is_stale |= bool(local)
         self.keys |= local
@@ -132,7 +144,7 @@ class EventHandler:
     def _rule(self, message: Message) -> None:
         found = rules.read(message, self._context.settings.protocol)
         if found is not None:
-            self.everything_changed = True
+            self._everything_changed = True
 
     def _deleted(self, keys: Iterable[ClaimKey]) -> None:
         """Take out objects that the kernel has deleted; one that we did not know was deleted by us."""
