@@ -40,6 +40,7 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.store_memory import StoreMemory
+from holdfast.runtime.tasks import until_first
 
 log = structlog.get_logger(__name__)
 
@@ -142,18 +143,20 @@ class AgentReconciler:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until stopped. Programmed objects and the journal stay."""
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [
-                *(tasks.create_task(each.run(self._wake), name=f"watch {each.name}") for each in self.watchers),
-                tasks.create_task(self._watch_identity(), name="identity"),
-                tasks.create_task(self._watch_kernel(), name="kernel"),
-                tasks.create_task(self._tick(), name="tick"),
-            ]
-            await self._first_list(stopping)
-            await tasks.create_task(self.loop.run(stopping), name="reconciler")
-            for task in helpers:
-                task.cancel()
+        await until_first(
+            {
+                **{f"watch {watcher.name}": watcher.run(self._wake) for watcher in self.watchers},
+                "identity": self._watch_identity(),
+                "kernel": self._watch_kernel(),
+                "tick": self._tick(),
+                "reconciler": self._reconcile(stopping),
+            }
+        )
         await self._end_compaction()
+
+    async def _reconcile(self, stopping: asyncio.Event) -> None:
+        await self._first_list(stopping)
+        await self.loop.run(stopping)
 
     def measure(self, now: Instant) -> None:
         """Update the gauges."""

@@ -43,6 +43,7 @@ from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.paths import RolePaths
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
+from holdfast.runtime.tasks import until_first
 from holdfast.store.api import OwnKey, Store
 
 log = structlog.get_logger(__name__)
@@ -119,16 +120,15 @@ class AgentJob:
     async def run(self) -> None:
         await self._store_addresses.resolve()
         await asyncio.to_thread(int)  # start the thread that journal compaction needs: starting one takes long
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [
-                tasks.create_task(self._store_addresses.run(), name="store addresses"),
-                tasks.create_task(self._endpoint_reporter.run(), name="endpoint statuses"),
-                tasks.create_task(self._measure(), name="measure"),
-                tasks.create_task(self._watch_reload(), name="reload"),
-            ]
-            await tasks.create_task(self.reconciler.run(self._worker.stopping), name="reconciler")
-            for helper in helpers:
-                helper.cancel()
+        await until_first(
+            {
+                "store addresses": self._store_addresses.run(),
+                "endpoint statuses": self._endpoint_reporter.run(),
+                "measure": self._measure(),
+                "reload": self._watch_reload(),
+                "reconciler": self.reconciler.run(self._worker.stopping),
+            }
+        )
 
     async def _measure(self) -> None:
         passes = 0
