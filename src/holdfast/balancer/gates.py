@@ -1,27 +1,36 @@
-"""The balancer's own gates: warm-up, known health, and the pause of one frontend.
+"""The gates of the VIP reconciler: warm-up, known health, the pause of one frontend, and the announced address.
 
 `no_prober`: the prober is silent, so health is going stale; no change that follows from health is written (B21).
 `no_health`: no backend of the frontend has a known state, or this one is unknown and the prober has delivered no result
 since the start; what the dataplane held at the start stays (B22). What an operator asked of a backend passes both
 gates. What the dataplane lost is restored also while the prober is silent: the prober's last report still allowed it
 (B15). A paused frontend stays exactly as it is programmed until it is resumed, whatever its backends do.
+`announced`: the address is withdrawn before its VIP is deleted, so that clients are routed elsewhere before the VIP
+stops serving.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.balancer.desired.state import FrontendState
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.model.base.time import NEVER, Instant
-from holdfast.reconcile import Change, Closed, Op, PauseGate, Reason
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.reconcile import Brake, Change, Closed, Op, PauseGate, Reason
+
+ANNOUNCED = "announced"
+_ANNOUNCER_SILENT_AFTER = Duration(seconds=30)
 
 
 class HealthReason(Reason):
     NO_PROBER = "the prober is silent, so the health of the backends is stale"
     NO_HEALTH = "nothing is known of its backends yet, so what is programmed stays"
+
+
+class AnnouncedReason(Reason):
+    ANNOUNCED = "its address is still announced, and is withdrawn first"
 
 
 FrontendStates = Callable[[Vip], FrontendState | None]
@@ -85,6 +94,39 @@ class HealthGate:
         if was is None or wanted is None or found == was:
             return False
         return _serves(wanted) == _serves(was)
+
+
+@dataclass(slots=True)
+class AnnouncedGate:
+    """Holds deletes of VIPs whose address is announced. `is_wanted` tells whether a frontend wants it announced.
+
+    The brake is asked first: the address of a VIP that the brake holds stays announced. The gate does not wait for an
+    announcer that has been silent for long.
+    """
+
+    brake: Brake[VipKey, Value]
+    is_wanted: Callable[[str], bool]
+    announced: frozenset[str] = frozenset()
+    """Addresses that the announcer has put on a device."""
+    requested: frozenset[str] = frozenset()
+    """Addresses in the last answer to the announcer: it may have announced them without having reported that yet."""
+    outstanding: Mapping[str, str] = field(default_factory=dict)
+    """Reason why an address is not announced or withdrawn yet, by address."""
+    reported: Instant = NEVER
+
+    def on_report(self, announced: Iterable[str], outstanding: Mapping[str, str], now: Instant) -> None:
+        """Takes a report of the announcer."""
+        self.announced, self.outstanding, self.reported = frozenset(announced), outstanding, now
+
+    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        host = change.key.vip.host
+        if change.op is not Op.DELETE or host not in self.announced | self.requested or self.is_wanted(host):
+            return None
+        if now - self.reported > _ANNOUNCER_SILENT_AFTER:
+            return None
+        held = self.brake.judge(change, tally, have, now)
+        opens = "its withdrawal, after the delay"
+        return held or Closed(ANNOUNCED, AnnouncedReason.ANNOUNCED, self.reported, opens, host)
 
 
 def _serves(value: Value) -> Value | tuple[bool, bool]:

@@ -16,11 +16,10 @@ from typing import Protocol
 import structlog
 
 from holdfast.balancer import VIPS_WORKER
-from holdfast.balancer.announce.vip_gate import AnnouncedGate, host_of
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.pools import Serving
 from holdfast.balancer.desired.state import BalancerState, HealthTransition
-from holdfast.balancer.gates import FrontendPauseGate, HealthGate, WarmUpGate
+from holdfast.balancer.gates import AnnouncedGate, FrontendPauseGate, HealthGate, WarmUpGate
 from holdfast.balancer.health import HealthState
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.peers import digest
@@ -119,7 +118,7 @@ class VipReconciler:
     def _is_announced(self, host: str) -> bool:
         """Tells whether a frontend wants this address announced."""
         frontends = self.balancer.services.frontends.values()
-        return any(one.config.announce is not None and host_of(one.vip) == host for one in frontends)
+        return any(one.config.announce is not None and one.vip.host == host for one in frontends)
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
         """Marks the configuration as complete at this revision."""

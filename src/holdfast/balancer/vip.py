@@ -31,6 +31,11 @@ class Vip(NamedTuple):
     def of(cls, address: str, protocol: str, port: int) -> Vip:
         return cls(*address_order(address), PROTOCOLS[protocol], port)
 
+    @property
+    def host(self) -> str:
+        """The address as text, without port and protocol."""
+        return str(IPv4Address(self.address) if self.family == 4 else IPv6Address(self.address))
+
     def __str__(self) -> str:
         port = str(self.port) if self.port else "*"
         return f"{_host(self.family, self.address)}:{port}/{_NAMES[self.protocol]}"

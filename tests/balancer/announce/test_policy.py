@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.balancer.announce.gates import AnnounceGate
 from holdfast.balancer.announce.policy import AnnouncedAddress, AnnounceInput, AnnouncePolicy, FrontendStatus
 from holdfast.balancer.health import HealthState
 from holdfast.model.base.time import Duration, Instant, seconds
@@ -37,11 +38,11 @@ def after(*inputs: AnnounceInput, every: float = 1) -> tuple[AnnouncePolicy, Ins
 
 
 def adding(policy: AnnouncePolicy, now: Instant) -> Closed | None:
-    return policy.judge(Change(Op.CREATE, ADDRESS, None, OURS), {}, 0, now)
+    return AnnounceGate(policy).judge(Change(Op.CREATE, ADDRESS, None, OURS), {}, 0, now)
 
 
 def withdrawing(policy: AnnouncePolicy, now: Instant) -> Closed | None:
-    return policy.judge(Change(Op.DELETE, ADDRESS, OURS, None), {}, 1, now)
+    return AnnounceGate(policy).judge(Change(Op.DELETE, ADDRESS, OURS, None), {}, 1, now)
 
 
 def label(closed: Closed | None) -> str | None:

@@ -1,4 +1,1 @@
-"""VIP announcement: `policy` decides, `target` reads and writes addresses, `worker` runs it.
-
-`vip_gate` is the gate of the VIP reconciler that withdraws an address before its VIP is deleted.
-"""
+"""VIP announcement: `policy` decides, `gates` holds what is too early, `target` reads and writes addresses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.balancer.announce.policy import AnnounceInput, FrontendStatus
-from holdfast.balancer.announce.vip_gate import GATE, host_of
+from holdfast.balancer.gates import ANNOUNCED
 from holdfast.balancer.health import HealthState
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import ResolvedFrontend
@@ -35,7 +35,7 @@ def _status(reconciler: VipReconciler, frontend: ResolvedFrontend, announce: Ann
     is_known = state is None or state.known
     return FrontendStatus(
         frontend=frontend.name,
-        address=host_of(frontend.vip),
+        address=frontend.vip.host,
         device=announce.device,
         delay=announce.withdraw_delay,
         state=balancer.desired(frontend, now).serving.state if is_known else HealthState.UNKNOWN,
@@ -51,8 +51,8 @@ def _kept_vips(reconciler: VipReconciler) -> tuple[str, ...]:
     if not reconciler.announced_gate.announced:
         return ()
     waiting = {
-        one.change.key.vip for one in reconciler.loop.ledger if one.closed is not None and one.closed.gate == GATE
+        one.change.key.vip for one in reconciler.loop.ledger if one.closed is not None and one.closed.gate == ANNOUNCED
     }
     at = reconciler.balancer.services.at
     unwanted = {key.vip for key in reconciler.target.held if key.vip not in at}
-    return tuple(sorted({host_of(vip) for vip in unwanted - waiting}))
+    return tuple(sorted({vip.host for vip in unwanted - waiting}))

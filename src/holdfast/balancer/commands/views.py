@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.balancer.announce.vip_gate import host_of
 from holdfast.balancer.desired.state import HealthTransition
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
@@ -61,7 +60,7 @@ class BalancerViews:
         """State of the announcement, as the announcer last reported it."""
         if frontend.config.announce is None:
             return None
-        gate, host = self._reconciler.announced_gate, host_of(frontend.vip)
+        gate, host = self._reconciler.announced_gate, frontend.vip.host
         device, why = frontend.config.announce.device, gate.outstanding.get(host)
         return {"device": device, "announced": host in gate.announced, "why": why}
 
