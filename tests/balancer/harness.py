@@ -60,13 +60,13 @@ class TruthfulProber:
         self._node = node
         self._truth = truth
         self.assigned = Assignment(())
-        self.paces: dict[str, ProbeInterval] = {}
+        self.intervals: dict[str, ProbeInterval] = {}
 
     def assign(self, wanted: Assignment) -> None:
         self.assigned = wanted
 
-    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
-        self.paces |= paces
+    def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
+        self.intervals |= intervals
 
     async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         while True:

@@ -159,7 +159,7 @@ def test_an_event_that_a_state_does_not_know_raises(state: HealthState, event: H
 
 
 @pytest.mark.parametrize(
-    ("events", "pace"),
+    ("events", "interval"),
     [
         ("", ProbeInterval.FAST),
         ("+", ProbeInterval.NORMAL),
@@ -169,8 +169,8 @@ def test_an_event_that_a_state_does_not_know_raises(state: HealthState, event: H
         ("+-+", ProbeInterval.NORMAL),
     ],
 )
-def test_probing_is_fast_while_undecided_and_slow_while_down(events: str, pace: ProbeInterval) -> None:
-    assert after(UNKNOWN, events).counts["web"].pace is pace
+def test_probing_is_fast_while_undecided_and_slow_while_down(events: str, interval: ProbeInterval) -> None:
+    assert after(UNKNOWN, events).counts["web"].interval is interval
 
 
 def test_a_transition_says_when_and_why() -> None:

@@ -63,7 +63,7 @@ class CheckCount:
     """One failure must not turn an unknown verdict into down, because the backend may be serving traffic (B25)."""
 
     @property
-    def pace(self) -> ProbeInterval:
+    def interval(self) -> ProbeInterval:
         """Normal when fully up, slow when fully down, fast while undecided or degraded."""
         if self.against or self.verdict is HealthState.UNKNOWN:
             return ProbeInterval.FAST

@@ -51,7 +51,7 @@ class ProberLink(Protocol):
 
     def assign(self, wanted: Assignment) -> None: ...
 
-    def pace(self, paces: Mapping[str, ProbeInterval]) -> None: ...
+    def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None: ...
 
     def reports(self) -> AsyncGenerator[ProbeReport, None]: ...
 
@@ -204,9 +204,8 @@ class VipReconciler:
         if report.results or not report.trouble:
             self._last_report = now
         self.touch(self.balancer.on_report(report, now))
-        if self.balancer.paced:
-            self._prober.pace(self.balancer.paced)
-            self.balancer.paced = {}
+        if intervals := self.balancer.take_changed_intervals():
+            self._prober.set_intervals(intervals)
         self.log_transitions()
         self.tick(now)
 

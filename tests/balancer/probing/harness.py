@@ -26,8 +26,8 @@ class ManualProber:
         self.lateness: list[int] = []
         self.prober = Prober(lambda: now().ns, lambda: 0.0, self.results.append, self.lateness.append)
 
-    def assign(self, *targets: TargetSpec, paces: Mapping[str, ProbeInterval] | None = None) -> None:
-        self.prober.assign(targets, paces or {})
+    def assign(self, *targets: TargetSpec, intervals: Mapping[str, ProbeInterval] | None = None) -> None:
+        self.prober.assign(targets, intervals or {})
 
     def turn(self, most: float = 0.02) -> None:
         """One turn, and a short wait for whatever comes next."""

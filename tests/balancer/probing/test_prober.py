@@ -153,15 +153,15 @@ def test_a_changed_check_replaces_the_probe_under_way() -> None:
 def test_a_faster_pace_takes_effect_at_once() -> None:
     with backends.server(backends.slow) as port, manual_prober() as prober:
         prober.assign(
-            web(port, interval=HOUR, fast_interval=Duration(milliseconds=50)), paces={"web": ProbeInterval.FAST}
+            web(port, interval=HOUR, fast_interval=Duration(milliseconds=50)), intervals={"web": ProbeInterval.FAST}
         )
         prober.collect(2)
-        prober.prober.pace({"web": ProbeInterval.NORMAL})
+        prober.prober.set_intervals({"web": ProbeInterval.NORMAL})
         prober.collect(1)
         for _ in range(10):
             prober.turn()
         assert len(prober.results) == 3
-        prober.prober.pace({"web": ProbeInterval.FAST})
+        prober.prober.set_intervals({"web": ProbeInterval.FAST})
         prober.collect(2)
 
 

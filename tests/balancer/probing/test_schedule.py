@@ -107,8 +107,8 @@ def test_first_probes_are_spread_over_the_interval(count: int) -> None:
 
 def test_the_pace_chooses_the_interval() -> None:
     check = HealthCheck(type="tcp", interval=seconds(1), fast_interval=seconds(0.1), down_interval=seconds(5))
-    assert [interval(check, pace) for pace in ProbeInterval] == [SECOND, TENTH, 5 * SECOND]
-    assert {interval(HealthCheck(type="tcp"), pace) for pace in ProbeInterval} == {SECOND}
+    assert [interval(check, chosen) for chosen in ProbeInterval] == [SECOND, TENTH, 5 * SECOND]
+    assert {interval(HealthCheck(type="tcp"), chosen) for chosen in ProbeInterval} == {SECOND}
 
 
 def test_a_faster_pace_does_not_wait_for_the_slow_one_to_come_round() -> None:

@@ -83,8 +83,8 @@ def test_it_reports_also_without_results(tmp_path: Path) -> None:
 def test_a_paced_order_changes_the_interval(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         prober.client.assign(Assignment((web(port, interval=seconds(3_600), fast_interval=TENTH),)))
-        prober.client.pace({"web": ProbeInterval.FAST})
-        await prober.until(lambda: len(prober.results) >= 3, "it is probed at the fast pace")
+        prober.client.set_intervals({"web": ProbeInterval.FAST})
+        await prober.until(lambda: len(prober.results) >= 3, "it is probed at the fast interval")
 
     with backends.server(backends.slow) as port:
         with_prober(tmp_path, scenario)

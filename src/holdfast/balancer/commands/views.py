@@ -73,7 +73,7 @@ class BalancerViews:
             "since_s": self._age(health.since),
             "why": health.why,
             "checks": {
-                check: {"verdict": count.verdict.value, "against": count.against, "pace": count.pace.value}
+                check: {"verdict": count.verdict.value, "against": count.against, "pace": count.interval.value}
                 for check, count in health.counts.items()
             },
             "frontends": list(self._balancer.services.users[backend.name]),

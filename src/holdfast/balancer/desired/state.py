@@ -66,8 +66,8 @@ class BalancerState:
         self.history: dict[str, deque[HealthTransition]] = {}
         self.unlogged: list[HealthTransition] = []
         """Transitions that the reconciler has not logged yet."""
-        self.paced: dict[str, ProbeInterval] = {}
-        """Targets whose pace has changed, until the reconciler sends them to the prober."""
+        self._changed_intervals: dict[str, ProbeInterval] = {}
+        """Targets whose interval has changed, until the reconciler sends them to the prober."""
         self.has_results = False
         """True once the prober has delivered a result since the start."""
         # Until the dataplane has been read, every backend may be one that it serves with (B25).
@@ -181,14 +181,19 @@ class BalancerState:
 
     def assignment(self, namespace: str) -> Assignment:
         """The full order for the prober."""
-        return Assignment(self.services.targets(self.health), self.paces(), namespace)
+        return Assignment(self.services.targets(self.health), self.intervals(), namespace)
 
-    def paces(self) -> dict[str, ProbeInterval]:
-        """Targets that are not at their normal pace."""
+    def take_changed_intervals(self) -> Mapping[str, ProbeInterval]:
+        """Returns the intervals that have changed since the last call."""
+        changed, self._changed_intervals = self._changed_intervals, {}
+        return changed
+
+    def intervals(self) -> dict[str, ProbeInterval]:
+        """Targets that are not at their normal interval."""
         return {
-            target: pace
+            target: interval
             for target, (name, check) in self.services.watched.items()
-            if (pace := self.health[name].counts[check].pace) is not ProbeInterval.NORMAL
+            if (interval := self.health[name].counts[check].interval) is not ProbeInterval.NORMAL
         }
 
     def _result(self, result: ProbeResult, now: Instant) -> set[str]:
@@ -202,11 +207,11 @@ class BalancerState:
         target = self.services.backends[name].checks[check]
         assert target is not None, "only known checks have results"
         rules = HealthThresholds(target.check.rise, target.check.fall)
-        before = self.health[name].counts[check].pace
+        before = self.health[name].counts[check].interval
         touched = self._move(name, Signal(event, why, check, rules), now)
-        after = self.health[name].counts[check].pace
+        after = self.health[name].counts[check].interval
         if after is not before:
-            self.paced[result.target] = after
+            self._changed_intervals[result.target] = after
         return touched
 
     def _move(self, name: str, signal: Signal, now: Instant) -> set[str]:

@@ -107,13 +107,15 @@ class ProberClient:
         self._wanted = wanted
         self._send(wanted)
 
-    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
+    def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
         """Changes the interval of these targets."""
         kept = {
-            name: pace for name, pace in {**self._wanted.paces, **paces}.items() if pace is not ProbeInterval.NORMAL
+            name: interval
+            for name, interval in {**self._wanted.intervals, **intervals}.items()
+            if interval is not ProbeInterval.NORMAL
         }
-        self._wanted = msgspec.structs.replace(self._wanted, paces=kept)
-        self._send(IntervalChange(dict(paces)))
+        self._wanted = msgspec.structs.replace(self._wanted, intervals=kept)
+        self._send(IntervalChange(dict(intervals)))
 
     async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         """Yields reports for ever, over all connections. The caller judges a silence."""

@@ -85,15 +85,15 @@ class Assignment(msgspec.Struct, frozen=True, tag="assignment"):
     """All targets from now on, and the network namespace to probe from (empty: the prober's own)."""
 
     targets: tuple[TargetSpec, ...]
-    paces: dict[str, ProbeInterval] = {}
+    intervals: dict[str, ProbeInterval] = {}
     """Targets that are not at their normal interval."""
     namespace: str = ""
 
 
-class IntervalChange(msgspec.Struct, frozen=True, tag="paced"):
+class IntervalChange(msgspec.Struct, frozen=True, tag="intervals"):
     """Changes the interval of some targets."""
 
-    paces: dict[str, ProbeInterval]
+    intervals: dict[str, ProbeInterval]
 
 
 Order = Assignment | IntervalChange

@@ -50,7 +50,7 @@ class ProbeTarget:
         "unusable",
     )
 
-    def __init__(self, spec: TargetSpec, pace: ProbeInterval, transports: Mapping[Carrier, Transport]) -> None:
+    def __init__(self, spec: TargetSpec, chosen: ProbeInterval, transports: Mapping[Carrier, Transport]) -> None:
         self.spec = spec
         self.id = spec.id
         self.source = spec.check.source or ""
@@ -62,7 +62,7 @@ class ProbeTarget:
         self.family = int(socket.AF_INET6 if ":" in spec.address else socket.AF_INET)
         self.timeout = nanoseconds(spec.check.timeout)
         self.tolerance = tolerance(self.timeout)
-        self.every = interval(spec.check, pace)
+        self.every = interval(spec.check, chosen)
         self.slot = self.due = self.last = 0
         self.probe: Probe | None = None
         try:

@@ -112,29 +112,29 @@ class Prober:
     def targets(self) -> int:
         return len(self._targets)
 
-    def assign(self, targets: Iterable[TargetSpec], paces: Mapping[str, ProbeInterval]) -> None:
+    def assign(self, targets: Iterable[TargetSpec], intervals: Mapping[str, ProbeInterval]) -> None:
         """Replaces all targets. Unchanged ones keep their schedule."""
         wanted = {spec.id: spec for spec in targets}
         for target in [target for target in self._targets.values() if wanted.get(target.spec.id) != target.spec]:
             del self._targets[target.spec.id]
             self._abandon(target)
         missing = [spec for name, spec in wanted.items() if name not in self._targets]
-        new = [ProbeTarget(spec, paces.get(spec.id, ProbeInterval.NORMAL), self._transports) for spec in missing]
+        new = [ProbeTarget(spec, intervals.get(spec.id, ProbeInterval.NORMAL), self._transports) for spec in missing]
         now = self._now()  # after creating the targets, which takes a while, so that the first is not late already
         for index, target in enumerate(new, start=len(self._targets)):
             target.slot = target.due = first_start(now, target.every, spread(index))
             self._targets[target.spec.id] = target
             self._plan(target)
-        self.pace({name: paces.get(name, ProbeInterval.NORMAL) for name in wanted})
+        self.set_intervals({name: intervals.get(name, ProbeInterval.NORMAL) for name in wanted})
 
-    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
+    def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
         """Changes the interval of these targets."""
         now = self._now()
-        for name, pace in paces.items():
+        for name, chosen in intervals.items():
             target = self._targets.get(name)
             if target is None:
                 continue
-            every = interval(target.spec.check, pace)
+            every = interval(target.spec.check, chosen)
             if every < target.every and target.probe is None:
                 slot = brought_forward(target.slot, target.last, now, every)
                 if slot < target.due:

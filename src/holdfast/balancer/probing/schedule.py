@@ -31,11 +31,11 @@ LONG_STALL = 1_000 * _MILLISECOND
 """After a longer stall, targets continue in their slots instead of being probed all at once."""
 
 
-def interval(check: HealthCheck, pace: ProbeInterval) -> int:
+def interval(check: HealthCheck, chosen: ProbeInterval) -> int:
     """Current interval of a target."""
-    if pace is ProbeInterval.FAST:
+    if chosen is ProbeInterval.FAST:
         return nanoseconds(check.fast_interval or check.interval)
-    if pace is ProbeInterval.DOWN:
+    if chosen is ProbeInterval.DOWN:
         return nanoseconds(check.down_interval or check.interval)
     return nanoseconds(check.interval)
 

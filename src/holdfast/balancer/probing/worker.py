@@ -119,10 +119,12 @@ class ProberJob:
             self._wanted = order
             self._enter_namespace()
             if not self._trouble:
-                self._prober.assign(order.targets, order.paces)
+                self._prober.assign(order.targets, order.intervals)
         else:
-            self._wanted = msgspec.structs.replace(self._wanted, paces={**self._wanted.paces, **order.paces})
-            self._prober.pace(order.paces)
+            self._wanted = msgspec.structs.replace(
+                self._wanted, intervals={**self._wanted.intervals, **order.intervals}
+            )
+            self._prober.set_intervals(order.intervals)
         self._turn()
 
     def _enter_namespace(self) -> None:
@@ -141,7 +143,7 @@ class ProberJob:
             self._prober.leave_network()
         if before:
             log.info("probing continues")
-            self._prober.assign(self._wanted.targets, self._wanted.paces)
+            self._prober.assign(self._wanted.targets, self._wanted.intervals)
 
     def _turn(self) -> None:
         due = self._prober.turn()

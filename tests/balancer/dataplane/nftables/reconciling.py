@@ -51,8 +51,8 @@ class Truthful:
     def assign(self, wanted: Assignment) -> None:
         self._targets = wanted
 
-    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
-        """It has one pace."""
+    def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
+        """It has one interval."""
 
     async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         clock = SystemClock()
