@@ -39,9 +39,9 @@ from holdfast.runtime.reconciler.place import LoopTimings, Place
 
 log = structlog.get_logger(__name__)
 
-GATHER = Duration(milliseconds=50)
+GATHER_FOR = Duration(milliseconds=50)
 SILENT_AFTER = Duration(seconds=3)
-METER = Duration(seconds=15)
+MEASURE_EVERY = Duration(seconds=15)
 _TICK_EVERY = Duration(milliseconds=250)
 _ADOPT_RETRY = Duration(milliseconds=200)
 
@@ -91,10 +91,10 @@ class VipReconciler:
         self._vitals = context.vitals
         self._decisions = context.decisions
         self._last_report = balancer.warm.started
-        self._touched: set[str] = set()
+        self._changed_frontends: set[str] = set()
         self._gathering: asyncio.TimerHandle | None = None
         self._woken = asyncio.Event()
-        self._over = False
+        self._is_warm_up_over = False
         self._on_tick = on_tick
         self.loop: Reconciler[VipKey, Value] = Reconciler(
             self._place(),
@@ -142,10 +142,10 @@ class VipReconciler:
 
     def touch(self, frontends: Iterable[str]) -> None:
         """Compares these frontends within 50 ms, together with all others that change until then."""
-        self._touched |= set(frontends)
-        if self._touched and self._gathering is None:
+        self._changed_frontends |= set(frontends)
+        if self._changed_frontends and self._gathering is None:
             loop = asyncio.get_running_loop()
-            self._gathering = loop.call_later(GATHER.total_seconds(), self._compare_touched)
+            self._gathering = loop.call_later(GATHER_FOR.total_seconds(), self._compare_changed)
 
     def reloaded(self) -> None:
         """Reacts to new services or intents: the prober gets a new assignment, and everything is compared."""
@@ -229,8 +229,8 @@ class VipReconciler:
         self._check_prober(now)
         self.touch(self.balancer.due(now))
         self._on_tick(now)
-        if not self._over and self.balancer.warm.phase(now) is WarmUpPhase.OVER:
-            self._over = True
+        if not self._is_warm_up_over and self.balancer.warm.phase(now) is WarmUpPhase.OVER:
+            self._is_warm_up_over = True
             self.loop.dirty.mark_all()
 
     def _check_prober(self, now: Instant) -> None:
@@ -243,10 +243,10 @@ class VipReconciler:
             log.info("the prober reports again")
         self.health.silent_since = silent_since
 
-    def _compare_touched(self) -> None:
+    def _compare_changed(self) -> None:
         self._gathering = None
         now = self._clock.now()
-        frontends, self._touched = self._touched, set()
+        frontends, self._changed_frontends = self._changed_frontends, set()
         services = self.balancer.services
         for name in _still_there(frontends, services.frontends):
             self.loop.dirty.mark(key for key, _ in self.balancer.desired(services.frontends[name], now).objects)
@@ -257,7 +257,7 @@ class VipReconciler:
             await self.dataplane.lost()
             sentence = "another program changed or removed what is programmed: everything is compared again"
             log.warning(sentence)
-            self.meter.disturbed += 1
+            self.meter.disturbances += 1
             disturbed = Decision(
                 self._clock.wall(), VIPS_WORKER, "disturbed", "dataplane", "noticed", sentence, "dataplane"
             )
@@ -267,7 +267,7 @@ class VipReconciler:
     async def _measure_traffic(self) -> None:
         while True:
             await self.meter.measure(self.balancer.services)
-            await asyncio.sleep(METER.total_seconds())
+            await asyncio.sleep(MEASURE_EVERY.total_seconds())
 
     def _log_moves(self, moved: Sequence[BucketMoves]) -> None:
         for one in moved:

@@ -33,13 +33,13 @@ class CountsWrites(Protocol):
 
 
 class TrafficMeter:
-    """Registers itself as a collector. The reconciler increments `disturbed`."""
+    """Registers itself as a collector. The reconciler increments `disturbances`."""
 
     def __init__(self, dataplane: VipDataplane, registry: CollectorRegistry) -> None:
         self._dataplane = dataplane
         self.passed: Passed = {}
         """Figures of the last measurement."""
-        self.disturbed = 0
+        self.disturbances = 0
         registry.register(self)
 
     async def measure(self, services: Services) -> None:
@@ -65,7 +65,7 @@ class TrafficMeter:
             unanswered.add_metric(place, passed.unanswered)
         yield from (packets, octets, flows, unanswered)
         disturbed = "Times that another program changed or removed what is programmed."
-        yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbed)
+        yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbances)
         if isinstance(self._dataplane, CountsWrites):
             written = "Transactions committed to the dataplane."
             yield CounterMetricFamily("holdfast_dataplane_writes", written, value=self._dataplane.writes)

@@ -8,12 +8,11 @@ has no access to its namespace, it reports trouble instead of failures (B14).
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import random
 import resource
-from collections import Counter as Tally
-from collections import deque
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -47,7 +46,7 @@ class Lateness:
     """Collector: lateness of the last few thousand starts, as quantiles."""
 
     def __init__(self) -> None:
-        self._recent: deque[int] = deque(maxlen=_RECENT)
+        self._recent: collections.deque[int] = collections.deque(maxlen=_RECENT)
 
     def note(self, late: Iterable[int]) -> None:
         self._recent.extend(late)
@@ -72,7 +71,7 @@ class ProberMetrics:
         self.targets = Gauge("holdfast_probe_targets", "Probe targets.", registry=registry)
 
     def count(self, results: list[ProbeResult]) -> None:
-        for code, count in Tally(result.code for result in results).items():
+        for code, count in collections.Counter(result.code for result in results).items():
             self.probes.labels(code=code.value).inc(count)
         self.late.inc(sum(result.late for result in results))
 

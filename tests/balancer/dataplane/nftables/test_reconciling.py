@@ -171,7 +171,7 @@ def test_traffic_and_disturbances_are_measured(ground: Ground, tmp_path: Path) -
         flows = await asyncio.to_thread(lambda: by_server(ground.connect(V4, 10)))
         await reconciler.meter.measure(reconciler.balancer.services)
         await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
-        await comes_true(lambda: reconciler.meter.disturbed == 1)
+        await comes_true(lambda: reconciler.meter.disturbances == 1)
         found = {
             (one.name, one.labels.get("frontend"), one.labels.get("backend")): one.value
             for family in reconciler.meter.collect()

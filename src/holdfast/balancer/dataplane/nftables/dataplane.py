@@ -187,7 +187,7 @@ class _Batch:
             snapshot.maps |= {buckets_of(vip, self._shape.size) for vip in without_map}
             for vip in without_map:
                 self._cache.set_buckets(vip, empty(self._shape.size))
-        self._remove_strays(snapshot)
+        self._remove_foreign_elements(snapshot)
 
     def _frame(self) -> str:
         """Text of the frame; refuses a table of another program with our name (protection: B18)."""
@@ -198,15 +198,15 @@ class _Batch:
             )
         return ruleset.frame(self._shape)
 
-    def _remove_strays(self, snapshot: TableSnapshot) -> None:
-        if not snapshot.strays:
+    def _remove_foreign_elements(self, snapshot: TableSnapshot) -> None:
+        if not snapshot.foreign_elements:
             return
-        log.warning("removing elements that are not ours, or do not fit", count=len(snapshot.strays))
+        log.warning("removing elements that are not ours, or do not fit", count=len(snapshot.foreign_elements))
         transaction = Transaction(self._shape.table)
-        for name, element in snapshot.strays:
+        for name, element in snapshot.foreign_elements:
             transaction.delete(name, element)
         self._kernel.commit(transaction)
-        snapshot.strays.clear()
+        snapshot.foreign_elements.clear()
 
     def _program(self, updates: Collection[VipUpdate], snapshot: TableSnapshot) -> Mapping[Vip, str]:
         """Writes the elements of all VIPs, then kills flows: finding these among millions takes the kernel a while, and

@@ -1,7 +1,7 @@
 """Snapshot of our table, built from what the kernel lists. Pure.
 
 Inconsistent elements are not trusted: an element that cannot be decoded, an entry whose address differs from its
-comment, a VIP that leads to another chain than its own. Such elements are strays, and the next change removes them. A
+comment, a VIP that leads to another chain than its own. Such elements are foreign, and the next change removes them. A
 VIP is whole when its rules are the wanted ones and its bucket map exists.
 """
 
@@ -68,7 +68,7 @@ class TableSnapshot:
     contents: dict[Vip, VipContent] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
     """Marks whose traffic is counted."""
-    strays: list[tuple[str, Element]] = field(default_factory=list)
+    foreign_elements: list[tuple[str, Element]] = field(default_factory=list)
 
     @property
     def has_frame(self) -> bool:
@@ -140,10 +140,10 @@ class TableSnapshot:
             try:
                 vip = where.vip(key)
             except ValueError:
-                self.strays.append((where.name, Element(key)))
+                self.foreign_elements.append((where.name, Element(key)))
                 continue
             if vip_map(vip) != where or elements.data_of(element) != chain_of(vip).encode():
-                self.strays.append((where.name, Element(key)))
+                self.foreign_elements.append((where.name, Element(key)))
                 continue
             settings = settings_from(elements.comment_of(element))
             self.contents.setdefault(vip, VipContent()).settings = settings
@@ -155,12 +155,12 @@ class TableSnapshot:
             try:
                 key, entry = entry_from(elements.comment_of(element))
             except ValueError:
-                self.strays.append((where.name, Element(raw)))
+                self.foreign_elements.append((where.name, Element(raw)))
                 continue
             fits = backend_map(key) == where and where.data(key.backend) == elements.data_of(element)
             entries = self.contents.setdefault(key.vip, VipContent()).entries
             if not fits or key.backend in entries or not is_mark(mark):
-                self.strays.append((where.name, Element(raw)))
+                self.foreign_elements.append((where.name, Element(raw)))
                 continue
             entries[key.backend] = PlacedBackend(mark, entry)
 
