@@ -181,7 +181,7 @@ class VipReconciler:
             try:
                 held = await self.dataplane.read()
             except Away as away:
-                log.warning("cannot read the dataplane yet, will retry", error=str(away))
+                log.warning("cannot read the dataplane; retrying", error=str(away))
                 self._vitals.attempted(success=False, state=f"waiting: {away.what}")
                 await asyncio.sleep(_ADOPT_RETRY.total_seconds())
                 continue
@@ -255,9 +255,9 @@ class VipReconciler:
         # protection: B15
         while True:
             await self.dataplane.lost()
-            sentence = "another program changed or removed what is programmed: everything is compared again"
-            log.warning(sentence)
+            log.warning("dataplane changed by another program; comparing everything again")
             self.meter.disturbances += 1
+            sentence = "another program changed or removed what is programmed: everything is compared again"
             disturbed = Decision(
                 self._clock.wall(), VIPS_WORKER, "disturbed", "dataplane", "noticed", sentence, "dataplane"
             )

@@ -47,7 +47,7 @@ class TrafficMeter:
         try:
             counted = await self._dataplane.counters()
         except Away as away:
-            log.debug("traffic was not measured", error=str(away))
+            log.debug("cannot measure traffic; retrying", error=str(away))
             return
         self.passed = named(counted, services)
 

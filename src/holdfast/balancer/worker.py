@@ -130,7 +130,7 @@ class BalancerJob:
             f"balancer.{name}" for name in _AT_START if getattr(config, name) != getattr(self._started_with, name)
         ]
         if changed:
-            log.warning("restart the balancer to apply the new values", fields=changed)
+            log.warning("configuration changed; restart required", fields=changed)
 
     def _on_update(self, update: ServicesUpdate) -> None:
         self.replace_services(update.services, update.saved.revision, update.unreadable)

@@ -76,7 +76,7 @@ def test_an_unreachable_store_is_logged_once_and_the_report_comes_back() -> None
             client.link.cut()
             await asyncio.sleep(100)
         assert world.store.keys.get(KEY) is None
-        assert [line["event"] for line in lines].count("cannot write the report of this balancer, will retry") == 1
+        assert [line["event"] for line in lines].count("cannot write the report of this balancer; retrying") == 1
         client.link.heal()
         await asyncio.sleep(10)
         assert stored(world).lease in world.store.leases

@@ -63,7 +63,7 @@ class PeerReports:
             try:
                 await self._peers.run()
             except StoreError as refusal:
-                log.error("cannot watch the reports of peers, will retry", error=str(refusal))
+                log.error("cannot watch the reports of peers; retrying", error=str(refusal))
             await asyncio.sleep(_REPORT_EVERY.total_seconds())
 
     async def _publish(self) -> None:
@@ -74,7 +74,7 @@ class PeerReports:
                 failing, pause = False, _REPORT_EVERY
             except (Away, StoreError) as error:
                 if not failing:
-                    log.warning("cannot write the report of this balancer, will retry", error=str(error))
+                    log.warning("cannot write the report of this balancer; retrying", error=str(error))
                 failing, pause = True, _RETRY
             await asyncio.sleep(pause.total_seconds())
 

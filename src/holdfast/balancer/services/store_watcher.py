@@ -141,7 +141,7 @@ class ServicesWatcher:
 
     async def _run_mirror(self, mirror: Mirror[Any]) -> None:
         await mirror.keep_running(
-            lambda refusal: log.error("cannot watch the store; the last known services stay", error=str(refusal)),
+            lambda refusal: log.error("cannot watch the store; keeping the last known services", error=str(refusal)),
             _RECHECK,
         )
 
@@ -177,14 +177,14 @@ class ServicesWatcher:
         except (Away, StoreError):
             return False
         except MemoryUnreadable as sentence:
-            log.error("cannot judge the store", error=str(sentence))
+            log.error("store identity check failed; keeping the last known services", error=str(sentence))
             return False
         judgement = classify_store(remembered, found)
         if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
             known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             self._memory.keep(known.seen(found.identity, found.revision))
         elif judgement.verdict is not self._verdict:
-            log.error("the last known services stay", reason=judgement.sentence)
+            log.error("cannot load services; keeping the last known ones", reason=judgement.sentence)
         self._verdict = judgement.verdict
         return judgement.verdict is StoreVerdict.OURS
 
