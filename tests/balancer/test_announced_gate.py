@@ -72,11 +72,11 @@ def test_a_vip_that_is_not_announced_goes_at_once(tmp_path: Path) -> None:
 def test_a_vip_stays_until_the_announcer_has_reported_what_it_did_with_the_last_answer(tmp_path: Path) -> None:
     async def story(site: BalancerHarness) -> None:
         report(site)
-        site.reconciler.announced_gate.requested = frozenset({"192.0.2.3"})
+        site.reconciler.announced_gate.on_answer({"192.0.2.3"})
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
         await report_for(site, 2)
         assert "192.0.2.3" in vips(site)
-        site.reconciler.announced_gate.requested = frozenset()
+        site.reconciler.announced_gate.on_answer(())
         await report_for(site, 2)
         assert "192.0.2.3" not in vips(site)
 

@@ -42,12 +42,12 @@ Programmed = Callable[[VipKey], Value | None]
 class WarmUpGate:
     """Holds changes of a frontend that the warm-up has not released."""
 
-    warm: WarmUp
+    warm: Callable[[], WarmUp]
     frontend_state: FrontendStates
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.frontend_state(change.key.vip)
-        return self.warm.judge(None if found is None else found.name, now)
+        return self.warm().judge(None if found is None else found.name, now)
 
 
 @dataclass(slots=True)
@@ -55,11 +55,15 @@ class FrontendPauseGate:
     """Holds changes of a frontend that an operator paused."""
 
     frontend_state: FrontendStates
-    paused: Mapping[str, PauseGate[VipKey]] = field(default_factory=dict)
+    _paused: Mapping[str, PauseGate[VipKey]] = field(default_factory=dict)
+
+    def replace(self, paused: Mapping[str, PauseGate[VipKey]]) -> None:
+        """Replaces the paused frontends, each with its pause."""
+        self._paused = paused
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.frontend_state(change.key.vip)
-        intent = None if found is None else self.paused.get(found.name)
+        intent = None if found is None else self._paused.get(found.name)
         return None if intent is None else intent.judge(change, tally, have, now)
 
 
@@ -68,19 +72,24 @@ class HealthGate:
     """Holds changes that would follow from unknown or stale health."""
 
     frontend_state: FrontendStates
+    has_results: Callable[[], bool]
+    """Tells whether the prober has delivered a result since the start."""
+    since: Instant
+    programmed: Programmed
     silent_since: Instant | None = None
     """The last report of a prober that is silent; None while it reports."""
-    has_results: bool = False
-    """True once the prober has delivered a result since the start."""
-    since: Instant = NEVER
-    programmed: Programmed = lambda _key: None
+
+    def on_prober(self, silent_since: Instant | None) -> bool:
+        """Notes whether the prober is silent, and since when. Returns True if it fell silent or reports again."""
+        was_silent, self.silent_since = self.silent_since is not None, silent_since
+        return was_silent != (silent_since is not None)
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.frontend_state(change.key.vip)
         backend = change.key.backend
         if found is None or (backend != NO_BACKEND and backend in found.held):
             return None
-        if not found.known or (backend in found.unknown and not self.has_results):  # protection: B22
+        if not found.known or (backend in found.unknown and not self.has_results()):  # protection: B22
             opens = f"a first result of a backend of {found.name}"
             return Closed("no_health", HealthReason.NO_HEALTH, self.since, opens, found.name)
         if self.silent_since is not None and change.op is not Op.DELETE and not self._restores(change):
@@ -117,6 +126,10 @@ class AnnouncedGate:
     def on_report(self, announced: Iterable[str], outstanding: Mapping[str, str], now: Instant) -> None:
         """Takes a report of the announcer."""
         self.announced, self.outstanding, self.reported = frozenset(announced), outstanding, now
+
+    def on_answer(self, requested: Iterable[str]) -> None:
+        """Notes the addresses in an answer to the announcer."""
+        self.requested = frozenset(requested)
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         host = change.key.vip.host

@@ -66,23 +66,27 @@ class VipReconciler:
         *,
         sync_interval: Duration,
         source: WantedVips,
-        namespace: str = "",
+        namespace: Callable[[], str] = lambda: "",
         on_tick: Callable[[Instant], None] = lambda _now: None,
     ) -> None:
-        """`on_tick` is called several times a second, for what else changes by itself (an intent that expires)."""
+        """`namespace` returns the network namespace to probe from; a reload can change it. `on_tick` is called
+        several times a second, for what else changes by itself (an intent that expires)."""
         self.balancer = balancer
         self.dataplane = dataplane
         self.source = source
-        self.namespace = namespace
+        self._namespace = namespace
         self.intent: PauseGate[VipKey] = PauseGate(VIPS_WORKER)
         self.pauses = FrontendPauseGate(balancer.frontend_state)
         self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
-        self.warm_up = WarmUpGate(balancer.warm, balancer.frontend_state)
+        self.warm_up = WarmUpGate(lambda: balancer.warm, balancer.frontend_state)
         self.brake: Brake[VipKey, Value] = Brake(f"{VIPS_WORKER}/brake", KINDS)
         self.announced_gate = AnnouncedGate(self.brake, self._is_announced)
         self.target = VipTarget(dataplane, self._log_moves)
         self.health = HealthGate(
-            balancer.frontend_state, since=balancer.warm.started, programmed=lambda key: self.target.programmed.get(key)
+            balancer.frontend_state,
+            has_results=lambda: balancer.has_results,
+            since=balancer.warm.started,
+            programmed=lambda key: self.target.programmed.get(key),
         )
         self.metrics = BalancerMetrics(context.metrics.registry)
         self.meter = TrafficMeter(dataplane, context.metrics.registry)
@@ -122,13 +126,13 @@ class VipReconciler:
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
         """Marks the configuration as complete at this revision."""
-        self.source.revision = revision
+        self.source.complete(revision)
         self.sync.note_source(self.source.name, Synced(self._clock.now(), revision, unreadable))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Runs until stopped. What is programmed stays."""
         await self._adopt(stopping)
-        self._prober.assign(self.balancer.assignment(self.namespace))
+        self._prober.assign(self.balancer.assignment(self._namespace()))
         async with asyncio.TaskGroup() as tasks:
             helpers = [
                 tasks.create_task(self._read_reports(), name="reports"),
@@ -149,7 +153,7 @@ class VipReconciler:
 
     def reloaded(self) -> None:
         """Reacts to new services or intents: the prober gets a new assignment, and everything is compared."""
-        self._prober.assign(self.balancer.assignment(self.namespace))
+        self._prober.assign(self.balancer.assignment(self._namespace()))
         self.log_transitions()
         self.loop.dirty.mark_all()
         self._woken.set()
@@ -224,8 +228,6 @@ class VipReconciler:
         for name, trigger in self.balancer.released(now).items():
             log.info("warm-up released a frontend", frontend=name, reason=trigger.value)
             self.touch([name])
-        self.warm_up.warm = self.balancer.warm
-        self.health.has_results = self.balancer.has_results
         self._check_prober(now)
         self.touch(self.balancer.due(now))
         self._on_tick(now)
@@ -236,12 +238,12 @@ class VipReconciler:
     def _check_prober(self, now: Instant) -> None:
         """Closes the health gate while the prober is silent (protection: B21)."""
         silent_since = self._last_report if now - self._last_report > SILENT_AFTER else None
-        was_silent = self.health.silent_since is not None
-        if silent_since is not None and not was_silent:
+        if not self.health.on_prober(silent_since):
+            return
+        if silent_since is not None:
             log.warning("the prober is silent; health changes are held until it reports again")
-        elif silent_since is None and was_silent:
+        else:
             log.info("the prober reports again")
-        self.health.silent_since = silent_since
 
     def _compare_changed(self) -> None:
         self._gathering = None

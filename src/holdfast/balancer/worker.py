@@ -61,7 +61,7 @@ class BalancerJob:
             worker.context,
             sync_interval=config.sync_interval,
             source=self._source(),
-            namespace=config.netns or "",
+            namespace=lambda: worker.config.balancer.netns or "",
             on_tick=self._tick,
         )
         intents = self._watcher or BalancerIntentFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
@@ -116,12 +116,11 @@ class BalancerJob:
             await self._worker.reloaded.wait()
             self._worker.reloaded.clear()
             config = self._worker.config.balancer
-            self.reconciler.namespace = config.netns or ""
             self._warn_about_restart(config)
             if self._watcher is None:
                 self.replace_services(resolve_services(config), self.reconciler.source.revision + 1)
             else:
-                self._watcher.base = config
+                self._watcher.reload(config)
                 self.reconciler.reloaded()
 
     def _warn_about_restart(self, config: BalancerSettings) -> None:

@@ -69,7 +69,7 @@ class BalancerCommands:
         """Applies the stored intents; called after every start and every change."""
         now, wall, balancer = self._clock.now(), self._clock.wall(), self._reconciler.balancer
         touched = balancer.apply_intents(self._intents.all(), wall, now)
-        self._reconciler.pauses.paused = {name: _pause_gate(one, wall, now) for name, one in balancer.pauses.items()}
+        self._reconciler.pauses.replace({name: _pause_gate(one, wall, now) for name, one in balancer.pauses.items()})
         self._reconciler.touch(touched)
 
     async def _status(self, _request: Request, _who: Who) -> Any:
@@ -83,7 +83,7 @@ class BalancerCommands:
         gate, now = self._reconciler.announced_gate, self._clock.now()
         gate.on_report(request.args.get("announced") or (), request.args.get("outstanding") or {}, now)
         answer = announce_input(self._reconciler, now)
-        gate.requested = frozenset(one.address for one in answer.frontends)
+        gate.on_answer(one.address for one in answer.frontends)
         return msgspec.to_builtins(answer)
 
     async def _explain(self, request: Request, _who: Who) -> Any:

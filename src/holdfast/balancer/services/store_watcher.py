@@ -70,7 +70,7 @@ class ServicesWatcher:
         self._clock = clock
         self._path = state / "balancer.served.json"
         self._memory = StoreMemory(state, "balancer")
-        self.base = base
+        self._base = base
         """Settings of this machine's configuration file."""
         self._items: Mirror[StoreItem] = Mirror(
             store,
@@ -100,6 +100,10 @@ class ServicesWatcher:
             return Services()
         log.info("starting with the saved services until the store answers", revision=saved.revision)
         return resolve_services(saved.configuration)
+
+    def reload(self, base: BalancerSettings) -> None:
+        """Takes new settings, to which the services of the store are added."""
+        self._base = base
 
     async def run(self, on_update: Callable[[ServicesUpdate], None]) -> None:
         """Watches the store for ever; `on_update` gets every complete state."""
@@ -201,7 +205,7 @@ class ServicesWatcher:
         )
 
     def _configuration(self) -> BalancerSettings:
-        return from_store.configured(self.base, self._items.objects)
+        return from_store.configured(self._base, self._items.objects)
 
     def _fleet(self, config: BalancerSettings) -> FleetAddresses:
         """Selects the hosts and endpoints that a backend names."""
