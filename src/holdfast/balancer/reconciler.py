@@ -36,6 +36,7 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
+from holdfast.runtime.tasks import until_first
 
 log = structlog.get_logger(__name__)
 
@@ -133,16 +134,15 @@ class VipReconciler:
         """Runs until stopped. What is programmed stays."""
         await self._adopt(stopping)
         self._prober.assign(self.balancer.assignment(self._namespace()))
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [
-                tasks.create_task(self._read_reports(), name="reports"),
-                tasks.create_task(self._tick_periodically(), name="tick"),
-                tasks.create_task(self._watch_dataplane(), name="dataplane"),
-                tasks.create_task(self._measure_traffic(), name="traffic"),
-            ]
-            await tasks.create_task(self.loop.run(stopping), name="reconciler")
-            for helper in helpers:
-                helper.cancel()
+        await until_first(
+            {
+                "reports": self._read_reports(),
+                "tick": self._tick_periodically(),
+                "dataplane": self._watch_dataplane(),
+                "traffic": self._measure_traffic(),
+                "reconciler": self.loop.run(stopping),
+            }
+        )
 
     def touch(self, frontends: Iterable[str]) -> None:
         """Compares these frontends within 50 ms, together with all others that change until then."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 
 import structlog
@@ -30,6 +29,7 @@ from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.store_client import open_store
+from holdfast.runtime.tasks import until_first
 from holdfast.store.api import Store
 
 log = structlog.get_logger(__name__)
@@ -74,14 +74,10 @@ class BalancerJob:
         if self._watcher is None:
             self.reconciler.complete(1)
         self._commands.apply_intents()
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [tasks.create_task(self._reload(), name="reload")]
-            if self._watcher is not None and self._peers is not None:
-                helpers.append(tasks.create_task(self._watcher.run(self._on_update), name="store"))
-                helpers.append(tasks.create_task(self._peers.run(), name="peers"))
-            await tasks.create_task(self.reconciler.run(self._worker.stopping), name="reconciler")
-            for helper in helpers:
-                helper.cancel()
+        tasks = {"reload": self._reload()}
+        if self._watcher is not None and self._peers is not None:
+            tasks |= {"store": self._watcher.run(self._on_update), "peers": self._peers.run()}
+        await until_first(tasks | {"reconciler": self.reconciler.run(self._worker.stopping)})
 
     @property
     def _region(self) -> Region:

@@ -21,6 +21,7 @@ from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.tasks import until_first
 
 ANNOUNCE = Spec(NAME, "holdfast.balancer.announce.worker:announce")
 ANNOUNCE_INPUT = "announce_input"
@@ -57,11 +58,11 @@ class Announcer:
 
     async def run(self) -> None:
         """Runs until stopped. What is announced stays."""
-        async with asyncio.TaskGroup() as tasks:
-            polling = tasks.create_task(self._poll(), name="poll")
-            await self._wait_for_first_answer()
-            await tasks.create_task(self._reconciler.run(self._worker.stopping), name="reconciler")
-            polling.cancel()
+        await until_first({"poll": self._poll(), "reconciler": self._reconcile()})
+
+    async def _reconcile(self) -> None:
+        await self._wait_for_first_answer()
+        await self._reconciler.run(self._worker.stopping)
 
     async def _wait_for_first_answer(self) -> None:
         """Waits for the VIP reconciler, which starts a moment later; a longer absence is then shown as a failure."""
