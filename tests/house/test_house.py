@@ -53,6 +53,19 @@ def test_log_levels_are_named() -> None:
     assert numeric == []
 
 
+def test_log_events_are_constant_texts() -> None:
+    methods = {f"log.{level}" for level in ("debug", "info", "warning", "error", "exception")}
+    varying = [
+        (path, node.lineno, ast.unparse(node))
+        for path, module in modules()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in methods
+        and not (node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str))
+    ]
+    assert varying == []
+
+
 def test_every_room_has_its_place_in_the_layers() -> None:
     contracts = repository.pyproject()["tool"]["importlinter"]["contracts"]
     layers = next(contract for contract in contracts if contract.get("containers") == ["holdfast"])
