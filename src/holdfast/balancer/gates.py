@@ -58,7 +58,7 @@ class FrontendPauseGate:
     _paused: Mapping[str, PauseGate[VipKey]] = field(default_factory=dict)
 
     def replace(self, paused: Mapping[str, PauseGate[VipKey]]) -> None:
-        """Replaces the paused frontends, each with its pause."""
+        """Replace the paused frontends, each with its pause."""
         self._paused = paused
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
@@ -80,7 +80,7 @@ class HealthGate:
     """The last report of a prober that is silent; None while it reports."""
 
     def on_prober(self, silent_since: Instant | None) -> bool:
-        """Notes whether the prober is silent, and since when. Returns True if it fell silent or reports again."""
+        """Note whether the prober is silent, and since when. Returns True if it fell silent or reports again."""
         was_silent, self.silent_since = self.silent_since is not None, silent_since
         return was_silent != (silent_since is not None)
 
@@ -97,7 +97,7 @@ class HealthGate:
         return None
 
     def _restores(self, change: Change[VipKey, Value]) -> bool:
-        """Tells whether the change only restores what another program removed (protection: B15)."""
+        """Tell whether the change only restores what another program removed (protection: B15)."""
         was = self.programmed(change.key)
         found, wanted = (None if side is None else side.value for side in (change.old, change.new))
         if was is None or wanted is None or found == was:
@@ -124,11 +124,11 @@ class AnnouncedGate:
     reported: Instant = NEVER
 
     def on_report(self, announced: Iterable[str], outstanding: Mapping[str, str], now: Instant) -> None:
-        """Takes a report of the announcer."""
+        """Take a report of the announcer."""
         self.announced, self.outstanding, self.reported = frozenset(announced), outstanding, now
 
     def on_answer(self, requested: Iterable[str]) -> None:
-        """Notes the addresses in an answer to the announcer."""
+        """Note the addresses in an answer to the announcer."""
         self.requested = frozenset(requested)
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
@@ -143,5 +143,5 @@ class AnnouncedGate:
 
 
 def _serves(value: Value) -> Value | tuple[bool, bool]:
-    """Reduces a value to the part that health decides; the exact weight also depends on time and on operators."""
+    """Reduce a value to the part that health decides; the exact weight also depends on time and on operators."""
     return (value.weight > 0, value.kill) if isinstance(value, BackendEntry) else value

@@ -111,7 +111,7 @@ def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str]) -> 
 
 
 def step(health: Health, signal: Signal, now: Instant) -> Health:
-    """Applies one event. Raises `InvalidEvent` when the state does not know it."""
+    """Apply one event. Raises `InvalidEvent` when the state does not know it."""
     move = TRANSITIONS.get((health.state, signal.event))
     if move is None:
         raise InvalidEvent(f"a backend that is {health.state.value} cannot {_VERBS[signal.event]}")
@@ -131,7 +131,7 @@ def _probed(health: Health, signal: Signal, now: Instant) -> Health:
 
 
 def _counted(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> CheckCount:
-    """Counts one result; one that agrees with the verdict resets the count (protection: B7)."""
+    """Count one result; one that agrees with the verdict resets the count (protection: B7)."""
     if count.verdict is HealthState.UNKNOWN:
         if passed:
             return CheckCount(HealthState.UP)
@@ -147,7 +147,7 @@ def _counted(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> Che
 
 
 def _combined(counts: Iterable[CheckCount]) -> HealthState:
-    """Combines the checks: all must pass; until each has a verdict, only a failed one decides."""
+    """Combine the checks: all must pass; until each has a verdict, only a failed one decides."""
     verdicts = {count.verdict for count in counts}
     if HealthState.DOWN in verdicts:
         return HealthState.DOWN
@@ -163,7 +163,7 @@ def _to(state: HealthState) -> Callable[[Health, Signal, Instant], Health]:
 
 
 def _restarted(health: Health, signal: Signal, now: Instant) -> Health:
-    """Ends an operator's hold: the health from before it is too old to count."""
+    """End an operator's hold: the health from before it is too old to count."""
     return fresh(health.counts, now)
 
 

@@ -45,7 +45,7 @@ class BalancerMetrics:
     def show(
         self, backends: Mapping[HealthState, int], frontends: Mapping[str, tuple[bool, bool]], digests: Digests
     ) -> None:
-        """Sets all gauges. `frontends` has (up, panic) per frontend; what is gone from the configuration disappears."""
+        """Set all gauges. `frontends` has (up, panic) per frontend; what is gone from the configuration disappears."""
         for state in HealthState:
             self.backends.labels(state=state.value).set(backends.get(state, 0))
         self.frontend_up.clear()

@@ -121,17 +121,17 @@ class VipReconciler:
         )
 
     def _is_announced(self, host: str) -> bool:
-        """Tells whether a frontend wants this address announced."""
+        """Tell whether a frontend wants this address announced."""
         frontends = self.balancer.services.frontends.values()
         return any(one.config.announce is not None and one.vip.host == host for one in frontends)
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
-        """Marks the configuration as complete at this revision."""
+        """Mark the configuration as complete at this revision."""
         self.source.complete(revision)
         self.sync.note_source(self.source.name, Synced(self._clock.now(), revision, unreadable))
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Runs until stopped. What is programmed stays."""
+        """Run until stopped. What is programmed stays."""
         await self._adopt(stopping)
         self._prober.assign(self.balancer.assignment(self._namespace()))
         await until_first(
@@ -145,14 +145,14 @@ class VipReconciler:
         )
 
     def touch(self, frontends: Iterable[str]) -> None:
-        """Compares these frontends within 50 ms, together with all others that change until then."""
+        """Compare these frontends within 50 ms, together with all others that change until then."""
         self._changed_frontends |= set(frontends)
         if self._changed_frontends and self._gathering is None:
             loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(GATHER_FOR.total_seconds(), self._compare_changed)
 
     def reloaded(self) -> None:
-        """Reacts to new services or intents: the prober gets a new assignment, and everything is compared."""
+        """React to new services or intents: the prober gets a new assignment, and everything is compared."""
         self._prober.assign(self.balancer.assignment(self._namespace()))
         self.log_transitions()
         self.loop.dirty.mark_all()
@@ -170,7 +170,7 @@ class VipReconciler:
         )
 
     def measure(self, now: Instant) -> None:
-        """Brings the gauges up to date."""
+        """Bring the gauges up to date."""
         states = Counter(one.state for one in self.balancer.health.values())
         frontends = {name: (one.state is HealthState.UP, one.panic) for name, one in self.serving(now).items()}
         self.metrics.show(states, frontends, self.digests())
@@ -224,7 +224,7 @@ class VipReconciler:
                     await self._woken.wait()
 
     def tick(self, now: Instant) -> None:
-        """Applies what time alone changes: releases, steps of slow starts, delayed flushes, a silent prober."""
+        """Apply what time alone changes: releases, steps of slow starts, delayed flushes, a silent prober."""
         for name, trigger in self.balancer.released(now).items():
             log.info("warm-up released a frontend", frontend=name, reason=trigger.value)
             self.touch([name])
@@ -236,7 +236,7 @@ class VipReconciler:
             self.loop.dirty.mark_all()
 
     def _check_prober(self, now: Instant) -> None:
-        """Closes the health gate while the prober is silent (protection: B21)."""
+        """Close the health gate while the prober is silent (protection: B21)."""
         silent_since = self._last_report if now - self._last_report > SILENT_AFTER else None
         if not self.health.on_prober(silent_since):
             return
@@ -278,7 +278,7 @@ class VipReconciler:
                 log.info("moved buckets of a VIP", vip=str(one.vip), moved=one.churn.moved, buckets=one.churn.buckets)
 
     def log_transitions(self) -> None:
-        """Writes each new transition to the log and to the decision log."""
+        """Write each new transition to the log and to the decision log."""
         transitions, self.balancer.unlogged = self.balancer.unlogged, []
         for transition in transitions:
             self.metrics.transitions.labels(state=transition.new.value).inc()
@@ -298,12 +298,12 @@ class VipReconciler:
 
 
 def _same(wanted: Value, held: Value) -> bool:
-    """Compares two values. An entry at weight 0 whose flows were killed needs no second kill (protection: B6)."""
+    """Compare two values. An entry at weight 0 whose flows were killed needs no second kill (protection: B6)."""
     if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry) and not wanted.weight and not held.weight:
         return held.kill or not wanted.kill
     return wanted == held
 
 
 def _still_there(touched: set[str], frontends: Mapping[str, ResolvedFrontend]) -> set[str]:
-    """Drops frontends that are gone by now; a full comparison handles them (protection: B16)."""
+    """Drop frontends that are gone by now; a full comparison handles them (protection: B16)."""
     return touched & frontends.keys()

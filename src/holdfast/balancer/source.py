@@ -27,7 +27,7 @@ class WantedVips:
         self.revision = 1
 
     def complete(self, revision: int) -> None:
-        """Notes the revision of a complete configuration."""
+        """Note the revision of a complete configuration."""
         self.revision = revision
 
     async def read(self, after: VipKey | None, upto: VipKey | None) -> Sequence[tuple[VipKey, Owned[Value]]]:

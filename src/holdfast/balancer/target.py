@@ -46,7 +46,7 @@ class VipTarget:
         """Values found at the start or written since, also if another program has removed them."""
 
     def adopt(self, held: Mapping[VipKey, Value]) -> None:
-        """Takes the contents of the dataplane at the start."""
+        """Take the contents of the dataplane at the start."""
         self.held, self.programmed = dict(held), dict(held)
 
     async def read(self, after: VipKey | None) -> tuple[Sequence[tuple[VipKey, Owned[Value]]], VipKey | None]:
@@ -80,7 +80,7 @@ class VipTarget:
                     known[change.key] = change.new.value
 
     def _steps(self, change: ValueChange, held: Mapping[VipKey, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
-        """Splits a change into steps that the dataplane can make, each with the change that it belongs to."""
+        """Split a change into steps that the dataplane can make, each with the change that it belongs to."""
         if change.op is not Op.REPLACE or self._is_live(change):
             yield change, change
             return
@@ -95,7 +95,7 @@ class VipTarget:
             yield Change(Op.CREATE, key, None, Owned(held[key], change.new.source, change.new.revision)), change
 
     def _is_live(self, change: ValueChange) -> bool:
-        """Tells whether the dataplane can make this change without a rebuild (protection: B9)."""
+        """Tell whether the dataplane can make this change without a rebuild (protection: B9)."""
         assert change.old is not None
         assert change.new is not None
         old, new = change.old.value, change.new.value
@@ -108,7 +108,7 @@ class VipTarget:
 
 
 def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size: int) -> list[BucketMoves]:
-    """Counts the buckets that these changes move, per VIP that has or gets a table."""
+    """Count the buckets that these changes move, per VIP that has or gets a table."""
     after = dict(held)
     for change in changes:
         if change.new is None:

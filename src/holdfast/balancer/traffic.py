@@ -43,7 +43,7 @@ class TrafficMeter:
         registry.register(self)
 
     async def measure(self, services: Services) -> None:
-        """Reads the current figures."""
+        """Read the current figures."""
         try:
             counted = await self._dataplane.counters()
         except Away as away:

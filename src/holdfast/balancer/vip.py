@@ -86,7 +86,7 @@ def backend(address: str, port: int) -> BackendId:
 
 
 def shown(identity: BackendId) -> str:
-    """Shows a backend as ADDRESS:PORT."""
+    """Show a backend as ADDRESS:PORT."""
     return f"{_host(identity.family, identity.address)}:{identity.port}"
 
 

@@ -50,7 +50,7 @@ class WarmUp:
         return WarmUpPhase.CLOSED if now - self.started < self.min_delay else WarmUpPhase.RELEASING
 
     def released_now(self, known: Mapping[str, bool], now: Instant) -> tuple[WarmUp, Mapping[str, Trigger]]:
-        """Releases frontends, each exactly once (protection: B11). `known`: no backend of it is unknown."""
+        """Release frontends, each exactly once (protection: B11). `known`: no backend of it is unknown."""
         phase = self.phase(now)
         if phase is WarmUpPhase.CLOSED:
             return self, {}
@@ -60,7 +60,7 @@ class WarmUp:
         return replace(self, released=self.released.union(released)), released
 
     def judge(self, frontend: str | None, now: Instant) -> Closed | None:
-        """Holds the changes of a frontend until it is released; None: objects without a frontend (protection: B1)."""
+        """Hold the changes of a frontend until it is released; None: objects without a frontend (protection: B1)."""
         phase = self.phase(now)
         if phase is WarmUpPhase.OVER:
             return None

@@ -120,7 +120,7 @@ class BalancerJob:
                 self.reconciler.reloaded()
 
     def _warn_about_restart(self, config: BalancerSettings) -> None:
-        """Warns about settings that a running balancer cannot change."""
+        """Warn about settings that a running balancer cannot change."""
         changed = [
             f"balancer.{name}" for name in _AT_START if getattr(config, name) != getattr(self._started_with, name)
         ]
@@ -133,7 +133,7 @@ class BalancerJob:
         self.reconciler.reloaded()
 
     def replace_services(self, new: Services, revision: int, unreadable: tuple[str, ...] = ()) -> None:
-        """Replaces what is served; only what differs changes."""
+        """Replace what is served; only what differs changes."""
         before = self.balancer.services
         self.reconciler.touch(self.balancer.reload(new, self._clock.now()))
         self.reconciler.complete(revision, unreadable)
@@ -158,7 +158,7 @@ class BalancerJob:
 
 
 def changes(before: Services, after: Services) -> dict[str, int]:
-    """Counts what a reload adds, removes and changes; what is 0 is left out."""
+    """Count what a reload adds, removes and changes; what is 0 is left out."""
     counts: dict[str, int] = {}
     for kind in ("frontends", "backends"):
         old, new = getattr(before, kind), getattr(after, kind)

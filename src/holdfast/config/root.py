@@ -33,11 +33,11 @@ class Config(Section, frozen=True, kw_only=True):
 
 
 def dump(config: Config) -> bytes:
-    """Encodes the configuration as JSON. It holds no secret, only the names of files."""
+    """Encode the configuration as JSON. It holds no secret, only the names of files."""
     return msgspec.json.encode(config)
 
 
 def restore(data: bytes) -> Config:
-    """Decodes what `dump` wrote, also in a version with other fields: unknown ones are ignored, missing ones take their
+    """Decode what `dump` wrote, also in a version with other fields: unknown ones are ignored, missing ones take their
     defaults. Raises `msgspec.DecodeError` on anything else."""
     return msgspec.json.decode(data, type=Config)

@@ -64,7 +64,7 @@ class InventorySnapshot(Protocol):
     """All objects at one moment, however long reading them takes."""
 
     def read(self, after: bytes | None, most: int) -> Sequence[Row]:
-        """Reads the next objects above a key, in key order; fewer than `most` only at the end."""
+        """Read the next objects above a key, in key order; fewer than `most` only at the end."""
         ...
 
     def revision(self) -> int: ...
@@ -83,15 +83,15 @@ class Inventory(Protocol):
     def snapshot(self) -> InventorySnapshot: ...
 
     def read_keys(self, keys: Collection[bytes]) -> Sequence[Row]:
-        """Reads the current objects at these keys, outside any snapshot; keys without an object are left out."""
+        """Read the current objects at these keys, outside any snapshot; keys without an object are left out."""
         ...
 
     def find(self, kind: Kind[Any, Any], name: str) -> Row | None:
-        """Finds the current object of that name."""
+        """Find the current object of that name."""
         ...
 
     def find_all(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
-        """Finds the current objects of these names; unknown names are left out."""
+        """Find the current objects of these names; unknown names are left out."""
         ...
 
     def history(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
@@ -99,15 +99,15 @@ class Inventory(Protocol):
         ...
 
     def networks(self) -> Mapping[str, int]:
-        """Counts the endpoints of each network; "" stands for endpoints without a network."""
+        """Count the endpoints of each network; "" stands for endpoints without a network."""
         ...
 
     def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
-        """Reads unsettled changes. `after` pages through them within one pass and must not be remembered (C37)."""
+        """Read unsettled changes. `after` pages through them within one pass and must not be remembered (C37)."""
         ...
 
     def settle(self, fence: Fence, ids: Sequence[int]) -> None:
-        """Removes exactly these rows from the outbox. Raises `Deposed`."""
+        """Remove exactly these rows from the outbox. Raises `Deposed`."""
         ...
 
     def fleet(self) -> str | None:
@@ -115,7 +115,7 @@ class Inventory(Protocol):
         ...
 
     def name_fleet(self, fence: Fence, fleet: str) -> None:
-        """Sets the fleet id of an inventory that has none. Raises `Deposed`."""
+        """Set the fleet id of an inventory that has none. Raises `Deposed`."""
         ...
 
     def epoch(self, region: str) -> int:
@@ -123,11 +123,11 @@ class Inventory(Protocol):
         ...
 
     def prune_history(self, fence: Fence, before: datetime) -> None:
-        """Deletes history older than that; called after every resync. Raises `Deposed`."""
+        """Delete history older than that; called after every resync. Raises `Deposed`."""
         ...
 
     def raise_fence(self, fence: Fence) -> None:
-        """Refuses every earlier term from now on; a new leader's first write. Raises `Deposed` or `FenceHeld`."""
+        """Refuse every earlier term from now on; a new leader's first write. Raises `Deposed` or `FenceHeld`."""
         ...
 
     def close(self) -> None: ...
@@ -157,13 +157,13 @@ class Observed(Protocol):
     """
 
     def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[ObservedRow]:
-        """Reads rows of a kind under a prefix, above a key, in key order; fewer than `most` only at the end."""
+        """Read rows of a kind under a prefix, above a key, in key order; fewer than `most` only at the end."""
         ...
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> None:
-        """Writes each document under its keys and deletes the keys in `gone`, in one transaction. Raises `Deposed`."""
+        """Write each document under its keys and delete the keys in `gone`, in one transaction. Raises `Deposed`."""
         ...
 
     def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:

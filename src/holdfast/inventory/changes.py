@@ -40,7 +40,7 @@ class WantedObject:
 
 
 def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> WantedObject:
-    """Makes the request for an object; `name` is the name in its key. Raises NameRefused."""
+    """Make the request for an object; `name` is the name in its key. Raises NameRefused."""
     labelled = _with_region(thing, region) if kind is HOST else thing
     return WantedObject(kind, name_of(name), labelled, kind.key(region, name))
 

@@ -72,12 +72,12 @@ def addresses_of(thing: Thing) -> Sequence[str]:
 
 
 def region_of(labels: Any, region: Region) -> bool:
-    """Tells whether a host with these labels belongs to the region."""
+    """Tell whether a host with these labels belongs to the region."""
     return bool(labels.get(REGION_LABEL, "") == region.name)
 
 
 def belongs(kind: Kind[Any, Any], key: bytes, thing: Any, region: Region) -> bool:
-    """Tells whether the object at a key belongs to the region. Hosts of all regions have the same keys."""
+    """Tell whether the object at a key belongs to the region. Hosts of all regions have the same keys."""
     mine = not isinstance(thing, Host) or region_of(thing.metadata.labels, region)
     return mine and key.startswith(kind.prefix(region))
 

@@ -80,7 +80,7 @@ class Brake(Generic[K, V]):
         return Closed("brake", reason, self._since.get(kind, now), opens, detail)
 
     def exceeded(self, change: Change[K, V], going: int, of: int) -> BrakeReason | None:
-        """Returns why `going` deletes are too many to let this one pass, or None. Subclasses may exempt a change."""
+        """Return why `going` deletes are too many to let this one pass, or None. Subclasses may exempt a change."""
         return self.limits.exceeded(going, of)
 
     def note(self, event: Plan[K, V] | Outcome[K, V], now: Instant) -> None:
@@ -91,7 +91,7 @@ class Brake(Generic[K, V]):
             self._allowed.discard(event.change.key)
 
     def listed(self, asked: Instant) -> None:
-        """Notes that a complete, linearizable list of the source has arrived, requested at `asked`."""
+        """Note that a complete, linearizable list of the source has arrived, requested at `asked`."""
         self._listed = max(self._listed, asked)
 
     def wants_list(self, now: Instant) -> bool:
@@ -99,7 +99,7 @@ class Brake(Generic[K, V]):
         return any(now - since >= self.limits.confirm and not self._confirmed(key) for key, since in self._held.items())
 
     def allow(self, until: Instant | None = None) -> int:
-        """Releases what is held now, or with `until` every delete until then. Returns how many are held."""
+        """Release what is held now, or with `until` every delete until then. Returns how many are held."""
         if until is None:
             self._allowed.update(self._held)
         else:

@@ -62,7 +62,7 @@ class Outcome(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 def alike(changes: Iterable[Change[K, V]]) -> Collection[Sequence[Change[K, V]]]:
-    """Groups changes that go from one value to another of the same owners, by object identity, which is how most
+    """Group changes that go from one value to another of the same owners, by object identity, which is how most
     changes of a flood arrive."""
     groups: dict[object, list[Change[K, V]]] = {}
     for change in changes:

@@ -19,7 +19,7 @@ class OutOfOrder(ValueError):
 def diff(
     want: Iterable[tuple[K, Owned[V]]], have: Iterable[tuple[K, Owned[V]]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
-    """Yields the changes that turn `have` into `want`, in key order. `same` decides whether two values are equal."""
+    """Yield the changes that turn `have` into `want`, in key order. `same` decides whether two values are equal."""
     # Keys are ordered by contract; in Python 3.11 a bound TypeVar could not express that without excluding tuples.
     wants: Iterator[tuple[Any, Owned[V]]] = iter(want)
     haves: Iterator[tuple[Any, Owned[V]]] = iter(have)
@@ -58,7 +58,7 @@ def diff(
 def changed(
     keys: Iterable[K], want: Mapping[K, Owned[V]], have: Mapping[K, Owned[V]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
-    """Yields the changes of the given keys, in their order, when both sides are at hand."""
+    """Yield the changes of the given keys, in their order, when both sides are at hand."""
     pair: tuple[Owned[V] | None, Owned[V] | None] = None, None
     differs = False
     for key in keys:

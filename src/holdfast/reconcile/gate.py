@@ -78,11 +78,11 @@ class Kinds(Generic[K]):
         return self.order.index(kind) if kind in self.order else len(self.order)
 
     def census(self, keys: Collection[K]) -> Mapping[str, int]:
-        """Counts the keys of each kind."""
+        """Count the keys of each kind."""
         return Counter(map(self.of, keys))
 
     def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
-        """Counts the changes of each kind and operation."""
+        """Count the changes of each kind and operation."""
         of = self.of
         return Counter([(of(change.key), change.op) for change in changes])
 
@@ -114,7 +114,7 @@ def plan(
     outstanding: Mapping[str, Mapping[Op, int]] | None = None,
     compared: Collection[K] | None = None,
 ) -> Plan[K, V]:
-    """Asks the gates about each change; the first closed gate holds it.
+    """Ask the gates about each change; the first closed gate holds it.
 
     Deletes go first, dependents before what they depend on; then replaces, then creates in the opposite order; within
     that, key order. `outstanding` counts the changes of keys that were not compared this time.

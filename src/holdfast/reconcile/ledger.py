@@ -75,18 +75,18 @@ class Ledger(Generic[K, V]):
         return iter(self._entries.values())
 
     def outstanding(self, key: K) -> Outstanding[K, V] | None:
-        """Returns the outstanding change of this object, or None when it is as desired."""
+        """Return the outstanding change of this object, or None when it is as desired."""
         return self._entries.get(key)
 
     def note(self, event: Plan[K, V] | Outcome[K, V], now: Instant) -> list[tuple[Change[K, V], Closed]]:
-        """Records a plan or an outcome. Returns the holds that are new or have a new reason."""
+        """Record a plan or an outcome. Returns the holds that are new or have a new reason."""
         if isinstance(event, Plan):
             return self._note_plan(event, now)
         self.note_outcomes([event], now)
         return []
 
     def note_outcomes(self, outcomes: Sequence[Outcome[K, V]], now: Instant) -> None:
-        """Records the outcomes of one batch. What succeeded is no longer outstanding."""
+        """Record the outcomes of one batch. What succeeded is no longer outstanding."""
         pop = self._entries.pop
         applied = [pop(outcome.change.key, None) for outcome in outcomes if outcome.error is None]
         self._settled([entry.change for entry in applied if entry is not None])
@@ -105,7 +105,7 @@ class Ledger(Generic[K, V]):
         return Closed(BACKOFF, RetryReason.FAILED, entry.since, opens, entry.error or "")
 
     def due(self, now: Instant) -> list[K]:
-        """Returns the objects whose retry is due."""
+        """Return the objects whose retry is due."""
         keys: list[K] = []
         while self._retries and self._retries[0][0] <= now:
             retry, _, key = heapq.heappop(self._retries)
@@ -118,7 +118,7 @@ class Ledger(Generic[K, V]):
         return self._retries[0][0] if self._retries else None
 
     def tallies(self, except_for: Collection[K] = ()) -> dict[str, Counter[Op]]:
-        """Counts the outstanding changes of each kind except for those keys; a partial plan must count them too."""
+        """Count the outstanding changes of each kind except for those keys; a partial plan must count them too."""
         tallies = {kind: Counter(tally) for kind, tally in self._tallies.items()}
         for key in self._entries.keys() & except_for:
             tallies[self._kinds.of(key)][self._entries[key].change.op] -= 1
@@ -143,7 +143,7 @@ class Ledger(Generic[K, V]):
         return news
 
     def _is_kept(self, change: Change[K, V], now: Instant) -> bool:
-        """Keeps the age of an object that was outstanding before; returns False for one that was not."""
+        """Keep the age of an object that was outstanding before; returns False for one that was not."""
         before = self._entries.get(change.key)
         if before is not None:
             self._keep(change, before, now, None)

@@ -42,7 +42,7 @@ class SyncGate:
         self.sources[name] = synced
 
     def forget(self, name: str) -> None:
-        """Counts a source as complete and empty, because an operator said that it will not come back."""
+        """Count a source as complete and empty, because an operator said that it will not come back."""
         self.sources.pop(name, None)
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:

@@ -15,11 +15,11 @@ from holdfast.model.base.time import Instant
 
 class Clock(Protocol):
     def now(self) -> Instant:
-        """Returns the time of the boot clock of this machine."""
+        """Return the time of the boot clock of this machine."""
         ...
 
     def wall(self) -> datetime:
-        """Returns the time of day, timezone-aware. Never subtracted from the time of another machine to get an age."""
+        """Return the time of day, timezone-aware. Never subtracted from the time of another machine to get an age."""
         ...
 
 

@@ -26,7 +26,7 @@ class SecretRefused(Exception):
 
 
 def load(path: str | None, environ: Mapping[str, str], flags: Sequence[FlagValue] = ()) -> Loaded | ConfigRejected:
-    """Returns the effective configuration. Without a `path`, HOLDFAST_CONFIG names the file; else it is the default
+    """Return the effective configuration. Without a `path`, HOLDFAST_CONFIG names the file; else it is the default
     file, the only one that may be missing."""
     named = path or environ.get("HOLDFAST_CONFIG")
     try:
@@ -46,7 +46,7 @@ def _unreadable(name: str, error: OSError | ValueError) -> ConfigRejected:
 
 
 def file_path(value: str, environ: Mapping[str, str]) -> Path:
-    """Returns the file that a `…_file` field names: a path, or `credential:NAME` in the folder that systemd made."""
+    """Return the file that a `…_file` field names: a path, or `credential:NAME` in the folder that systemd made."""
     if not value.startswith(CREDENTIAL):
         return Path(value)
     folder = environ.get("CREDENTIALS_DIRECTORY")
@@ -59,14 +59,14 @@ def file_path(value: str, environ: Mapping[str, str]) -> Path:
 
 
 def secret_file(value: str, environ: Mapping[str, str]) -> Path:
-    """Returns the path of a secret that another library opens, such as a TLS key, after the checks of `read_secret`."""
+    """Return the path of a secret that another library opens, such as a TLS key, after the checks of `read_secret`."""
     path = file_path(value, environ)
     _read_secret(path, 0)
     return path
 
 
 def read_secret(value: str, environ: Mapping[str, str]) -> str:
-    """Returns the secret in the file that a `…_file` field names, without its final line break."""
+    """Return the secret in the file that a `…_file` field names, without its final line break."""
     path = file_path(value, environ)
     data = _read_secret(path, _LARGEST_SECRET + 1)
     if len(data) > _LARGEST_SECRET:

@@ -121,7 +121,7 @@ class ControlServer:
             writer.close()
 
     def _make_room(self) -> bool:
-        """Closes the connection that has been idle for longest; returns False when none is idle."""
+        """Close the connection that has been idle for longest; returns False when none is idle."""
         silent = next(iter(self._idle), None)
         if silent is not None:
             del self._idle[silent]
@@ -168,7 +168,7 @@ class ControlServer:
 
 
 async def ask(path: Path, request: Request, timeout: float = 5.0) -> Answer:
-    """Sends one request. A process that does not answer gives an `Answer` with an error, too."""
+    """Send one request. A process that does not answer gives an `Answer` with an error, too."""
     try:
         async with asyncio.timeout(timeout), _connected(path) as (reader, writer):
             await _send(writer, request)
@@ -201,7 +201,7 @@ async def _send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 
 @contextlib.contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """Yields a name for the socket that fits the 107 bytes of a socket address, however deep its folder is."""
+    """Yield a name for the socket that fits the 107 bytes of a socket address, however deep its folder is."""
     fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{path.name}"

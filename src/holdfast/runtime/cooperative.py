@@ -16,7 +16,7 @@ Steps = Generator[None, None, T]
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Runs all steps now."""
+    """Run all steps now."""
     while True:
         try:
             next(steps)
@@ -26,7 +26,7 @@ def at_once(steps: Steps[T]) -> T:
 
 
 async def in_turns(steps: Steps[T]) -> T:
-    """Runs all steps, letting other tasks run in between. A cancellation reaches the generator as `GeneratorExit`."""
+    """Run all steps, letting other tasks run in between. A cancellation reaches the generator as `GeneratorExit`."""
     try:
         while True:
             next(steps)

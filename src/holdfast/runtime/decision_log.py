@@ -72,7 +72,7 @@ class DecisionLog:
         self._write(_lines, decisions)
 
     def repeat(self, decision: Decision, keys: Sequence[str]) -> None:
-        """Writes the same decision for each of these objects, one record each."""
+        """Write the same decision for each of these objects, one record each."""
         self._write(partial(_repeated, decision), keys)
 
     def _write(self, encode: Callable[[Sequence[T]], bytes], records: Sequence[T]) -> None:
@@ -126,7 +126,7 @@ def _repeated(decision: Decision, keys: Sequence[str]) -> bytes:
 
 
 def _pieces(encode: Callable[[Sequence[T]], bytes], records: Sequence[T], most: int) -> Iterator[tuple[bytes, int]]:
-    """Yields the records as text that fits one file, with their number: one write for all but the largest batches."""
+    """Yield the records as text that fits one file, with their number: one write for all but the largest batches."""
     if not records:
         return
     text = encode(records)
@@ -145,12 +145,12 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def segments(folder: Path, worker: str) -> list[Path]:
-    """Returns the files of one ring, oldest first."""
+    """Return the files of one ring, oldest first."""
     return sorted(folder.glob(f"{worker}.{'[0-9]' * 8}.jsonl"))
 
 
 def read(path: Path) -> Iterator[Decision]:
-    """Yields the decisions of one file, oldest first, and skips invalid lines."""
+    """Yield the decisions of one file, oldest first, and skips invalid lines."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -167,14 +167,14 @@ def workers_in(folder: Path) -> list[str]:
 
 
 def history(folder: Path, key: str | None = None, last: int = 50) -> list[Decision]:
-    """Returns the last decisions, or the last ones about one key, oldest first; all of them when `last` is 0."""
+    """Return the last decisions, or the last ones about one key, oldest first; all of them when `last` is 0."""
     found = [one for worker in workers_in(folder) for one in _last(folder, worker, key, last)]
     found.sort(key=lambda decision: decision.time)
     return found[-last:]
 
 
 def _last(folder: Path, worker: str, key: str | None, last: int) -> list[Decision]:
-    """Reads no further back than needed: a ring holds a hundred thousand records."""
+    """Read no further back than needed: a ring holds a hundred thousand records."""
     found: list[Decision] = []
     for path in reversed(segments(folder, worker)):
         found = [one for one in read(path) if key is None or one.key == key] + found

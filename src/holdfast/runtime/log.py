@@ -12,7 +12,7 @@ from holdfast.config.sections.log import LogSettings
 
 
 def setup_logging(config: LogSettings, *, role: str, worker: str) -> None:
-    """Configures the log of this process. May be called again after a reload."""
+    """Configure the log of this process. May be called again after a reload."""
     as_json = config.format == "json" or (config.format == "auto" and not sys.stderr.isatty())
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -44,7 +44,7 @@ def setup_logging(config: LogSettings, *, role: str, worker: str) -> None:
 
 
 def _add_process(role: str, worker: str) -> Processor:
-    """Names the process that logs. The key is not `worker`, which is a field of many log lines."""
+    """Name the process that logs. The key is not `worker`, which is a field of many log lines."""
 
     def add(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["process"] = f"{role}/{worker}"

@@ -37,7 +37,7 @@ class WorkerMetrics:
         build.labels(version=__version__).set(1)
 
     def held(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Sets the number of changes that each (gate, reason) holds now; the other series disappear."""
+        """Set the number of changes that each (gate, reason) holds now; the other series disappear."""
         self.closed.clear()
         for (gate, reason), count in counts.items():
             self.closed.labels(gate=gate, reason=reason).set(count)

@@ -38,7 +38,7 @@ class RolePaths:
         return self.runtime / (f"{self.role}.{worker}.sock" if worker else f"{self.role}.sock")
 
     def prepare(self) -> None:
-        """Creates both folders, accessible to this user and group only."""
+        """Create both folders, accessible to this user and group only."""
         for folder, setting in ((self.runtime, "paths.runtime"), (self.state, "paths.state")):
             try:
                 folder.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class RolePaths:
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
-    """Replaces a file so that it has either the old content or the new one, never a part."""
+    """Replace a file so that it has either the old content or the new one, never a part."""
     new = path.with_name(path.name + ".new")
     fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:

@@ -12,7 +12,7 @@ from holdfast.store.transport.gateway import Connection
 
 
 def connection(config: StoreSettings) -> Connection:
-    """Returns the connection settings of the configured store. Raises `SecretRefused`."""
+    """Return the connection settings of the configured store. Raises `SecretRefused`."""
     password_file = config.password_file
     return Connection(
         endpoints=config.endpoints,
@@ -26,7 +26,7 @@ def connection(config: StoreSettings) -> Connection:
 
 
 def _password(file: str) -> str:
-    """Reads the password. An unreadable file (while it is being renewed, for example) counts as a wrong password:
+    """Read the password. An unreadable file (while it is being renewed, for example) counts as a wrong password:
     callers of the store wait for it to be fixed, and no process exits."""
     try:
         return read_secret(file, os.environ)
@@ -35,5 +35,5 @@ def _password(file: str) -> str:
 
 
 def open_store(config: StoreSettings) -> EtcdStore:
-    """Returns a client of the configured store, not connected yet."""
+    """Return a client of the configured store, not connected yet."""
     return EtcdStore(connection(config))

@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def until_first(named: Mapping[str, Coroutine[Any, Any, None]]) -> None:
-    """Runs the tasks until the first ends, then cancels the others. Raises its exception as it is, not in a group:
+    """Run the tasks until the first ends, then cancels the others. Raises its exception as it is, not in a group:
     callers match on it (`Deposed`)."""
     tasks = [asyncio.create_task(work, name=name) for name, work in named.items()]
     try:

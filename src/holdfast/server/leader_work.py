@@ -59,19 +59,19 @@ class LeaderWork(ABC):
         self._in_term = False
 
     async def run(self) -> None:
-        """Works until the worker is to stop."""
+        """Work until the worker is to stop."""
         self._follow()
         leading = while_leading(self.leadership, self._run_term, self.worker.stopping, die=_die)
         await until_first({"leading": leading, "following": self._show_following(), **self.always()})
 
     @abstractmethod
     async def begin(self, leading: Leading) -> Coroutine[Any, Any, None] | None:
-        """Begins a term and installs its commands. Returns the term's work, which is cancelled when the term ends, or
+        """Begin a term and installs its commands. Returns the term's work, which is cancelled when the term ends, or
         None if the term could not be confirmed."""
 
     @abstractmethod
     def clear_metrics(self) -> None:
-        """Resets what only a leader knows: a follower must not go on showing it."""
+        """Reset what only a leader knows: a follower must not go on showing it."""
 
     def always(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Tasks that run on leader and follower alike."""
@@ -90,7 +90,7 @@ class LeaderWork(ABC):
         return PauseCommands(self.intents, self.worker.clock, self.worker.decisions, apply).handlers()
 
     async def is_confirmed(self, leading: Leading) -> bool:
-        """Asks the store whether this term is still ours. Raises `Away` or `StoreError`."""
+        """Ask the store whether this term is still ours. Raises `Away` or `StoreError`."""
         confirmed = await self.leadership.confirm(self.store, self.leader_key)
         return isinstance(confirmed, Leading) and confirmed.term == leading.term
 
@@ -149,7 +149,7 @@ def _die(why: str) -> NoReturn:
 
 
 async def idle_without_inventory(worker: Worker, commands: Sequence[str] = ()) -> None:
-    """Runs a worker that has nothing to do because `inventory.database` is not set."""
+    """Run a worker that has nothing to do because `inventory.database` is not set."""
     worker.handlers |= dict.fromkeys(commands, _no_inventory)
     while not await worker.stopped(_FOLLOWER_TICK):
         worker.vitals.attempted(success=True, state="idle: inventory.database is not set")

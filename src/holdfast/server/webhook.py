@@ -32,7 +32,7 @@ class Webhook:
         self._token = token
 
     async def __call__(self, notice: Mapping[str, str]) -> str | None:
-        """Returns None when the webhook accepted the notification, else why it did not."""
+        """Return None when the webhook accepted the notification, else why it did not."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": notice["idempotency_key"]}
         try:
             if self._token is not None:
@@ -58,7 +58,7 @@ class Webhook:
 
 
 async def _post(url: SplitResult, headers: Mapping[str, str], body: bytes) -> int:
-    """Returns the status of the answer; its body is not read."""
+    """Return the status of the answer; its body is not read."""
     if not url.hostname:
         raise ValueError(f"{url.geturl()!r} has no host")
     tls = ssl.create_default_context() if url.scheme == "https" else None

@@ -62,6 +62,6 @@ def namespaces() -> Iterator[NamespaceNetwork]:
 
 @pytest.fixture
 def proxy_to() -> Iterator[Callable[[int], FaultProxy]]:
-    """Puts a fault proxy in front of a port on loopback."""
+    """Put a fault proxy in front of a port on loopback."""
     with contextlib.ExitStack() as held:
         yield lambda target: held.enter_context(fault_proxy(target))

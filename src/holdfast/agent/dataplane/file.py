@@ -65,7 +65,7 @@ def _unreadable(path: Path, error: Exception) -> Away:
 
 
 def save(path: Path, content: FileContent) -> None:
-    """Raises `Away`."""
+    """Raise `Away`."""
     _write(path, content.changes, content.absent, content.objects)
 
 

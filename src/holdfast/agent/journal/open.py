@@ -31,7 +31,7 @@ class OpenedJournal:
 
 
 def open_segment(files: Files, path: Path, boot: bytes) -> tuple[Segment, JournalContents, OpenedJournal]:
-    """Raises `OSError` or `NewerFrame`; then nothing was changed."""
+    """Raise `OSError` or `NewerFrame`; then nothing was changed."""
     data = files.read(path)
     found = Replay() if data is None else replay(data)
     condition = JournalCondition.ABSENT if data is None else judge(found, boot)

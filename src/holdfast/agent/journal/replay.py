@@ -179,7 +179,7 @@ class Replay:
 
 
 def replay(data: bytes) -> Replay:
-    """Raises `NewerFrame`."""
+    """Raise `NewerFrame`."""
     try:
         return _replay_whole(data)
     except NotWhole:

@@ -94,7 +94,7 @@ class AnnouncePolicy:
     _updated: Instant = NEVER
 
     def update(self, received: AnnounceInput, now: Instant) -> None:
-        """Takes a new input. After a gap, delays start again: a frontend may have been up in between."""
+        """Take a new input. After a gap, delays start again: a frontend may have been up in between."""
         if now - self._updated > STALE_AFTER:
             self._down, self._leaving = {}, {}
         self.input, self._updated = received, now
@@ -117,7 +117,7 @@ class AnnouncePolicy:
         )
 
     def forget(self, held: Iterable[AnnouncedAddress]) -> None:
-        """Drops the delays of addresses that are neither held nor configured."""
+        """Drop the delays of addresses that are neither held nor configured."""
         known = {*held, *self._at}
         self._delays = {address: delay for address, delay in self._delays.items() if address in known}
 

@@ -52,12 +52,12 @@ class AnnounceReconciler:
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Runs until stopped. What is announced stays."""
+        """Run until stopped. What is announced stays."""
         with _address_events(self.loop.dirty.mark_all):
             await self.loop.run(stopping)
 
     def update(self, received: AnnounceInput) -> None:
-        """Takes an answer of the VIP reconciler, and compares the addresses that it changes."""
+        """Take an answer of the VIP reconciler, and compare the addresses that it changes."""
         self.source.update(received)
         known = self.sync.sources.get(VIPS_WORKER)
         if known is None or (known.revision, known.unreadable) != (received.revision, received.unreadable):
@@ -78,7 +78,7 @@ def _reason(outstanding: OutstandingChange) -> str:
 
 @contextlib.contextmanager
 def _address_events(on_event: Callable[[], None]) -> Iterator[None]:
-    """Calls `on_event` whenever an address is added or removed in this network namespace."""
+    """Call `on_event` whenever an address is added or removed in this network namespace."""
     events = Netlink(socket.NETLINK_ROUTE, ifaddr.GROUPS)
 
     def receive() -> None:

@@ -33,7 +33,7 @@ _UNOWNED: Owned[None] = Owned(None, "", 0)
 
 
 def keeps_marks(release: str) -> bool:
-    """Tells whether a kernel of this release keeps the protocol of an address."""
+    """Tell whether a kernel of this release keeps the protocol of an address."""
     number = re.match(r"(\d+)\.(\d+)", release)
     return number is not None and (int(number[1]), int(number[2])) >= _MARKS_SINCE
 
@@ -49,7 +49,7 @@ class AddressTarget:
         """Our addresses as of the last read."""
 
     def close(self) -> None:
-        """Closes the netlink socket; the addresses stay."""
+        """Close the netlink socket; the addresses stay."""
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None

@@ -42,7 +42,7 @@ class AnnounceMetrics:
         )
 
     def show(self, frontends: Mapping[str, bool]) -> None:
-        """Sets the gauge per frontend; frontends that are gone disappear."""
+        """Set the gauge per frontend; frontends that are gone disappear."""
         self._announced.clear()
         for name, is_announced in frontends.items():
             self._announced.labels(frontend=name).set(is_announced)
@@ -57,7 +57,7 @@ class Announcer:
         IntentCommands(worker, self._reconciler.loop, self._reconciler.intent, self._reconciler.sync).offer()
 
     async def run(self) -> None:
-        """Runs until stopped. What is announced stays."""
+        """Run until stopped. What is announced stays."""
         await until_first({"poll": self._poll(), "reconciler": self._reconcile()})
 
     async def _reconcile(self) -> None:
@@ -65,7 +65,7 @@ class Announcer:
         await self._reconciler.run(self._worker.stopping)
 
     async def _wait_for_first_answer(self) -> None:
-        """Waits for the VIP reconciler, which starts a moment later; a longer absence is then shown as a failure."""
+        """Wait for the VIP reconciler, which starts a moment later; a longer absence is then shown as a failure."""
         self._worker.vitals.state = f"waiting: {VIPS_WORKER}"
         began = self._worker.clock.now()
         while not self._reconciler.source.updated and self._worker.clock.now() - began < _FIRST_ANSWER:
@@ -81,7 +81,7 @@ class Announcer:
             await asyncio.sleep((_ASK_IDLE if idle else _ASK_EVERY).total_seconds())
 
     def _request(self) -> Request:
-        """Builds the request, which also reports what is announced and why the rest is outstanding."""
+        """Build the request, which also reports what is announced and why the rest is outstanding."""
         announced = [address.host for address in sorted(self._addresses.held)]
         return Request(ANNOUNCE_INPUT, {"announced": announced, "outstanding": self._reconciler.outstanding()})
 

@@ -66,7 +66,7 @@ class BalancerCommands:
         }
 
     def apply_intents(self) -> None:
-        """Applies the stored intents; called after every start and every change."""
+        """Apply the stored intents; called after every start and every change."""
         now, wall, balancer = self._clock.now(), self._clock.wall(), self._reconciler.balancer
         touched = balancer.apply_intents(self._intents.all(), wall, now)
         self._reconciler.pauses.replace({name: _pause_gate(one, wall, now) for name, one in balancer.pauses.items()})
@@ -79,7 +79,7 @@ class BalancerCommands:
         return self._view().plan()
 
     async def _announce_input(self, request: Request, _who: Who) -> Any:
-        """Answers the announcer, whose request reports what is announced."""
+        """Answer the announcer, whose request reports what is announced."""
         gate, now = self._reconciler.announced_gate, self._clock.now()
         gate.on_report(request.args.get("announced") or (), request.args.get("outstanding") or {}, now)
         answer = announce_input(self._reconciler, now)
@@ -140,7 +140,7 @@ class BalancerCommands:
         return self._done(do, scope, result, request, who)
 
     def _done(self, do: str, scope: Scope, result: str, request: Request, who: Who) -> str:
-        """Applies an intent that was stored, and records who asked for it."""
+        """Apply an intent that was stored, and record who asked for it."""
         self._record(do, scope, f"{who.name}: {scope.name} {result}", str(request.args.get("reason") or ""))
         self.apply_intents()
         self._reconciler.reloaded()
@@ -173,7 +173,7 @@ class BalancerCommands:
         return f"{_DONE['weight']} {weight}{_until(intent)}"
 
     def _check_possible(self, name: str, event: HealthEvent) -> None:
-        """Refuses what the state of the backend does not allow, before it is stored (protection: B10)."""
+        """Refuse what the state of the backend does not allow, before it is stored (protection: B10)."""
         try:
             step(self._reconciler.balancer.health[name], Signal(event, ""), self._clock.now())
         except InvalidEvent as sentence:

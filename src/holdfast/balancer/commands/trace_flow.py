@@ -23,7 +23,7 @@ _PLACE = re.compile(
 
 
 async def trace(reconciler: VipReconciler, source: str, to: str) -> dict[str, Any]:
-    """Traces a flow for `explain flow`. Raises `Declined` when it cannot be traced."""
+    """Trace a flow for `explain flow`. Raises `Declined` when it cannot be traced."""
     dataplane = reconciler.dataplane
     if not isinstance(dataplane, FlowTracer):
         raise Declined(f"the dataplane {dataplane.describe().name} cannot trace flows")
@@ -57,7 +57,7 @@ def _view(
 
 
 def _find_frontend(reconciler: VipReconciler, to: str) -> tuple[ResolvedFrontend, Vip, int, int]:
-    """Finds a frontend by name, or as the dataplane does by address, port and protocol."""
+    """Find a frontend by name, or as the dataplane does by address, port and protocol."""
     frontends = reconciler.balancer.services.frontends
     if to in frontends:
         vip = frontends[to].vip

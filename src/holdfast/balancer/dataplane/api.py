@@ -67,7 +67,7 @@ class FlowTracer(Protocol):
     """A dataplane that can trace a flow."""
 
     async def flow_path(self, vip: Vip, client: Client) -> FlowPath | None:
-        """Traces a flow to the VIP; None when the dataplane does not hold the VIP."""
+        """Trace a flow to the VIP; None when the dataplane does not hold the VIP."""
         ...
 
 
@@ -75,12 +75,12 @@ class VipDataplane(Protocol):
     """Every method raises `Away` while the dataplane is unreachable, and no other exception."""
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
-        """Reads our objects: all of them, or those of these VIPs. Foreign objects are not returned (B18). A VIP that
+        """Read our objects: all of them, or those of these VIPs. Foreign objects are not returned (B18). A VIP that
         differs from what was written is returned as damaged, so that it can be repaired or removed."""
         ...
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
-        """Makes these changes in this order. Returns per change None, or one sentence why it failed.
+        """Make these changes in this order. Returns per change None, or one sentence why it failed.
 
         Idempotent. An entry that was created with `kill`, or that was deleted, has no established flow left when its
         result is None; all other flows stay with their backend (B19). Deleting a VIP deletes its entries.
@@ -90,7 +90,7 @@ class VipDataplane(Protocol):
     async def counters(self) -> Mapping[VipKey, Counters]: ...
 
     async def lost(self) -> None:
-        """Returns when what was programmed may be lost: a restart, a reconnect. Then everything is compared (B15)."""
+        """Return when what was programmed may be lost: a restart, a reconnect. Then everything is compared (B15)."""
         ...
 
     def describe(self) -> VipDataplaneInfo: ...

@@ -9,7 +9,7 @@ from holdfast.config.sections.balancer import BalancerDataplaneSettings
 
 
 def open_dataplane(config: BalancerDataplaneSettings) -> VipDataplane:
-    """Opens the configured dataplane. An unreachable one raises `Away` on each use."""
+    """Open the configured dataplane. An unreachable one raises `Away` on each use."""
     match config.kind:
         case "nftables":
             return NftablesDataplane(TableShape(config.table, config.table_size, config.snat))
@@ -18,5 +18,5 @@ def open_dataplane(config: BalancerDataplaneSettings) -> VipDataplane:
 
 
 def refusal(config: BalancerDataplaneSettings) -> str | None:
-    """Explains in one sentence why this process cannot use the configured dataplane; None when it can."""
+    """Explain in one sentence why this process cannot use the configured dataplane; None when it can."""
     return refusal_of_nftables(config.table) if config.kind == "nftables" else None

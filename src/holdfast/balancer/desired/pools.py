@@ -53,7 +53,7 @@ class Serving:
 def serving(
     pools: Sequence[Sequence[PoolCandidate]], *, flush_on_down: bool = True, panic_below: float = 0.0
 ) -> Serving:
-    """Computes the share of every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
+    """Compute the share of every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
     active = next((index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)), None)
     panic = active is None and panic_below > 0 and any(_can_panic(member) for pool in pools[:1] for member in pool)
     shares: dict[str, Share] = {}
@@ -68,7 +68,7 @@ def serving(
 
 
 def _is_fit(pool: Sequence[PoolCandidate], panic_below: float) -> bool:
-    """Tells whether a pool can serve: an up backend of weight zero is not enough (protection: B8)."""
+    """Tell whether a pool can serve: an up backend of weight zero is not enough (protection: B8)."""
     up = sum(member.weight for member in pool if member.state is HealthState.UP)
     of = sum(member.weight for member in pool if member.state not in _HELD_BY_OPERATOR)
     return up > 0 and up >= panic_below * of

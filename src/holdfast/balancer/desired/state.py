@@ -81,7 +81,7 @@ class BalancerState:
         self._due: dict[str, Instant] = {}
 
     def adopt(self, objects: Mapping[VipKey, Value]) -> None:
-        """Starts from what the dataplane holds at the start of the process."""
+        """Start from what the dataplane holds at the start of the process."""
         self._found = {key: value for key, value in objects.items() if isinstance(value, BackendEntry)}
         self._serving = frozenset(key.backend for key, entry in self._found.items() if entry.weight)
         for name, backend in self.services.backends.items():
@@ -90,14 +90,14 @@ class BalancerState:
                 self.health[name] = replace(self.health[name], counts=counts)
 
     def on_report(self, report: ProbeReport, now: Instant) -> set[str]:
-        """Applies the results in a report."""
+        """Apply the results in a report."""
         touched: set[str] = set()
         for result in report.results:
             touched |= self._result(result, now)
         return touched
 
     def reload(self, services: Services, now: Instant) -> set[str]:
-        """Replaces the services. What did not change keeps its state, and so do intents and the warm-up (B5)."""
+        """Replace the services. What did not change keeps its state, and so do intents and the warm-up (B5)."""
         before = self.services
         carried = carry_over(before, services, self.health, self._is_serving, now)
         gone = {name for name in before.backends if name not in carried}
@@ -114,7 +114,7 @@ class BalancerState:
         return changed | held | self._users(moved)
 
     def apply_intents(self, intents: Iterable[Intent], wall: datetime, now: Instant) -> set[str]:
-        """Replaces all operator intents; those that have expired do not count."""
+        """Replace all operator intents; those that have expired do not count."""
         holding = [one for one in intents if one.holds(wall)]
         before = self.pauses.keys()
         self.intents = tuple(one for one in holding if one.scope.target is ScopeKind.BACKEND)
@@ -145,7 +145,7 @@ class BalancerState:
         return released
 
     def desired(self, frontend: ResolvedFrontend, now: Instant) -> DesiredFrontend:
-        """Computes what the dataplane should hold for the frontend, and when that changes by itself."""
+        """Compute what the dataplane should hold for the frontend, and when that changes by itself."""
         found = desired(frontend, Inputs(self.services.backends, self.health, self._ramps, self._weights), now)
         if found.due is None:
             self._due.pop(frontend.name, None)
@@ -154,7 +154,7 @@ class BalancerState:
         return found
 
     def due(self, now: Instant) -> set[str]:
-        """Takes the frontends whose desired state changes by now although nothing happened."""
+        """Take the frontends whose desired state changes by now although nothing happened."""
         due = {name for name, at in self._due.items() if at <= now}
         for name in due:
             del self._due[name]
@@ -184,7 +184,7 @@ class BalancerState:
         return Assignment(self.services.targets(self.health), self.intervals(), namespace)
 
     def take_changed_intervals(self) -> Mapping[str, ProbeInterval]:
-        """Returns the intervals that have changed since the last call."""
+        """Return the intervals that have changed since the last call."""
         changed, self._changed_intervals = self._changed_intervals, {}
         return changed
 
@@ -235,7 +235,7 @@ class BalancerState:
             self._ramps[user, name] = began if frontend.config.slow_start else slow_start.DONE
 
     def _resumed(self, frontend: ResolvedFrontend, name: str, now: Instant) -> Instant:
-        """Continues a slow start from the weight found in the dataplane; a restart begins none (protection: B23)."""
+        """Continue a slow start from the weight found in the dataplane; a restart begins none (protection: B23)."""
         pool = next(pool for pool in frontend.pools if any(each == name for each, _ in pool))
         found = {each: self._weight_found(frontend, each) for each, _ in pool}
         own = found[name]
@@ -253,7 +253,7 @@ class BalancerState:
         return self._serving is None or backend.identity in self._serving
 
     def _apply_holds(self, now: Instant) -> set[str]:
-        """Pauses, disables and resumes backends as the configuration and the operator ask."""
+        """Pause, disable and resume backends as the configuration and the operator ask."""
         holds = {one.scope.name: one for one in self.intents if one.what in _HOLDS}
         touched: set[str] = set()
         for name, backend in self.services.backends.items():

@@ -34,7 +34,7 @@ class Churn:
 
 
 def predicted(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
-    """Counts the buckets that move between two sets of weights."""
+    """Count the buckets that move between two sets of weights."""
     if not any(before.values()) or before == after:
         return Churn(0, size)
     old_backends, old = maglev.table(before, size)
@@ -46,7 +46,7 @@ def predicted(before: maglev.Weights, after: maglev.Weights, size: int = maglev.
 
 
 def estimated(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
-    """Estimates the moves of a table without needless moves."""
+    """Estimate the moves of a table without needless moves."""
     total, later = sum(before.values()), sum(after.values())
     if not total:
         return Churn(0, size)

@@ -47,7 +47,7 @@ class TooManyBackends(ValueError):
 
 
 def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
-    """Returns the serving backends in order, and the table with their indexes. Read-only, because it may be shared."""
+    """Return the serving backends in order, and the table with their indexes. Read-only, because it may be shared."""
     serving = _in_order(weights)
     return tuple(backend for backend, _ in serving), _built(serving, size)
 
@@ -114,7 +114,7 @@ def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
 
 
 def _fill_tail(built: Table, walks: list[tuple[int, int]], turns: list[int], size: int) -> None:
-    """Continues the walk for the last buckets: a backend reaches bucket b at step (b - start) / width, modulo size."""
+    """Continue the walk for the last buckets: a backend reaches bucket b at step (b - start) / width, modulo size."""
     free = np.nonzero(built < 0)[0]
     if not free.size:
         return

@@ -80,7 +80,7 @@ class PeerReports:
 
 
 def by_input(differing: dict[str, tuple[str, ...]]) -> dict[str, int]:
-    """Counts the peers that differ by each input; for the metric."""
+    """Count the peers that differ by each input; for the metric."""
     counts = Counter(each for inputs in differing.values() for each in inputs)
     return {name: counts[name] for name in (*INPUTS, "dataplane")}
 

@@ -39,7 +39,7 @@ def frame(message: Order | ProbeReport) -> bytes:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes | None:
-    """Reads the content of the next frame; None when the connection was closed."""
+    """Read the content of the next frame; None when the connection was closed."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _LARGEST:
@@ -73,7 +73,7 @@ class ProberServer:
         self._path.unlink(missing_ok=True)
 
     def send(self, report: ProbeReport) -> bool:
-        """Sends a report. Returns False without a balancer, or when it has not read the last megabyte yet."""
+        """Send a report. Returns False without a balancer, or when it has not read the last megabyte yet."""
         if self._balancer is None or self._balancer.transport.get_write_buffer_size() > _SEND_BUFFER:
             return False
         self._balancer.write(frame(report))
@@ -103,12 +103,12 @@ class ProberClient:
         self._prober: asyncio.StreamWriter | None = None
 
     def assign(self, wanted: Assignment) -> None:
-        """Replaces the assignment."""
+        """Replace the assignment."""
         self._wanted = wanted
         self._send(wanted)
 
     def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
-        """Changes the interval of these targets."""
+        """Change the interval of these targets."""
         kept = {
             name: interval
             for name, interval in {**self._wanted.intervals, **intervals}.items()
@@ -118,7 +118,7 @@ class ProberClient:
         self._send(IntervalChange(dict(intervals)))
 
     async def reports(self) -> AsyncGenerator[ProbeReport, None]:
-        """Yields reports for ever, over all connections. The caller judges a silence."""
+        """Yield reports for ever, over all connections. The caller judges a silence."""
         while True:
             try:
                 with short_name(self._path) as name:

@@ -101,7 +101,7 @@ class Url(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, like: HealthCheck) -> Url:
-        """Parses a URL. `like` has the interval, timeout and all other settings that a URL does not have."""
+        """Parse a URL. `like` has the interval, timeout and all other settings that a URL does not have."""
         try:
             parts = urlsplit(text)
             port = parts.port

@@ -57,7 +57,7 @@ class IcmpTransport:
         self._probes: dict[int, Probe] = {}
 
     def launch(self, probe: Probe) -> None:
-        """Sends the request. A probe that cannot start has ended when this returns."""
+        """Send the request. A probe that cannot start has ended when this returns."""
         target = probe.target
         echo = cast("EchoConversation", probe.conversation)
         try:
@@ -70,7 +70,7 @@ class IcmpTransport:
         self._probes[echo.token] = probe
 
     def handle(self, fd: int, events: int) -> bool:
-        """Reads replies, if this is one of our sockets."""
+        """Read replies, if this is one of our sockets."""
         icmp = self._fds.get(fd)
         if icmp is None:
             return False
@@ -87,11 +87,11 @@ class IcmpTransport:
         return True
 
     def abandon(self, probe: Probe) -> None:
-        """Drops the probe; a reply that still comes is ignored."""
+        """Drop the probe; a reply that still comes is ignored."""
         self._probes.pop(cast("EchoConversation", probe.conversation).token, None)
 
     def close(self) -> None:
-        """Closes all sockets; also on a change of the network namespace, because a socket stays in its namespace."""
+        """Close all sockets; also on a change of the network namespace, because a socket stays in its namespace."""
         for icmp in self._sockets.values():
             icmp.sock.close()
         self._sockets.clear()
@@ -108,7 +108,7 @@ class IcmpTransport:
             self._ended(probe, answer)
 
     def _read_errors(self, icmp: IcmpSocket) -> None:
-        """Reads the error queue: a ping socket gets ICMP errors there, with the request that they are about."""
+        """Read the error queue: a ping socket gets ICMP errors there, with the request that they are about."""
         for _ in range(_BURST):
             try:
                 quoted, *_ = icmp.sock.recvmsg(_PACKET, 512, socket.MSG_ERRQUEUE)
@@ -159,7 +159,7 @@ def _receive_errors(icmp: IcmpSocket) -> None:
 
 
 def _receive_only_answers(icmp: IcmpSocket) -> None:
-    """Filters a raw socket, which would get every ICMP packet of the machine. A bit that is set blocks a type."""
+    """Filter a raw socket, which would get every ICMP packet of the machine. A bit that is set blocks a type."""
     blocked = ~sum(1 << kind for kind in answers(icmp.family))
     if icmp.family == 4:
         icmp.sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("I", blocked & 0xFFFF_FFFF))

@@ -20,11 +20,11 @@ class Transport(Protocol):
     """Carries probes to their targets."""
 
     def launch(self, probe: Probe) -> None:
-        """Starts a probe. One that cannot start has ended when this returns."""
+        """Start a probe. One that cannot start has ended when this returns."""
         ...
 
     def abandon(self, probe: Probe) -> None:
-        """Ends a probe without a verdict."""
+        """End a probe without a verdict."""
         ...
 
 
@@ -103,7 +103,7 @@ class Probe:
 
 
 def _require_address(target: str, address: str) -> None:
-    """Refuses names: resolving one would block the prober for seconds."""
+    """Refuse names: resolving one would block the prober for seconds."""
     try:
         ipaddress.ip_address(re.sub("%.*", "", address))
     except ValueError as error:

@@ -113,7 +113,7 @@ class Prober:
         return len(self._targets)
 
     def assign(self, targets: Iterable[TargetSpec], intervals: Mapping[str, ProbeInterval]) -> None:
-        """Replaces all targets. Unchanged ones keep their schedule."""
+        """Replace all targets. Unchanged ones keep their schedule."""
         wanted = {spec.id: spec for spec in targets}
         for target in [target for target in self._targets.values() if wanted.get(target.spec.id) != target.spec]:
             del self._targets[target.spec.id]
@@ -128,7 +128,7 @@ class Prober:
         self.set_intervals({name: intervals.get(name, ProbeInterval.NORMAL) for name in wanted})
 
     def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
-        """Changes the interval of these targets."""
+        """Change the interval of these targets."""
         now = self._now()
         for name, chosen in intervals.items():
             target = self._targets.get(name)
@@ -143,7 +143,7 @@ class Prober:
             target.every = every
 
     def turn(self) -> int:
-        """Does what is due. Returns when to call again even if the descriptor is not readable."""
+        """Do what is due. Returns when to call again even if the descriptor is not readable."""
         now = self._now()
         if self._stalls.woke(now) > LONG_STALL:
             self._resume(now)
@@ -156,7 +156,7 @@ class Prober:
         return self._stalls.sleeps(now, self._next(now))
 
     def leave_network(self) -> None:
-        """Ends all probes in the old network namespace; probing continues in the new one."""
+        """End all probes in the old network namespace; probing continues in the new one."""
         for target in self._targets.values():
             if target.probe is not None:
                 self._abandon(target)
@@ -182,7 +182,7 @@ class Prober:
                 self._icmp.handle(fd, event)
 
     def _start_due(self, now: int) -> int:
-        """Starts a bounded number of due probes. Returns how many."""
+        """Start a bounded number of due probes. Returns how many."""
         queue, started = self._queue, 0
         while queue and queue[0][0] <= now and started < _STARTS_PER_TURN:
             when, _, target = heapq.heappop(queue)

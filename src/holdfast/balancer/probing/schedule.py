@@ -87,7 +87,7 @@ class ProberStalls:
     """End and length of past stalls; only those longer than all later ones."""
 
     def woke(self, now: int) -> int:
-        """Notes that the prober is running at `now`. Returns how much later than planned that is."""
+        """Note that the prober is running at `now`. Returns how much later than planned that is."""
         stall = now - self._expected if self._expected else 0
         if stall > _WORTH_NOTING:
             while self._stalls and self._stalls[-1][1] <= stall:
@@ -96,13 +96,13 @@ class ProberStalls:
         return max(0, stall)
 
     def sleeps(self, now: int, until: int | None) -> int:
-        """Notes that the prober has nothing to do before `until`. Returns when it must wake up at the latest."""
+        """Note that the prober has nothing to do before `until`. Returns when it must wake up at the latest."""
         soon = now + _WAKE_EVERY
         self._expected = soon if until is None else max(now, min(soon, until))
         return self._expected
 
     def late(self, due: int, started: int, tolerated: int) -> bool:
-        """Tells whether a probe proves nothing: it started late, or the prober stalled meanwhile (protection: B14)."""
+        """Tell whether a probe proves nothing: it started late, or the prober stalled meanwhile (protection: B14)."""
         if started - due > tolerated:
             return True
         for ended, stall in reversed(self._stalls):

@@ -35,7 +35,7 @@ class TcpTransport:
         self.probes: dict[int, Probe] = {}
 
     def launch(self, probe: Probe) -> None:
-        """Opens the connection. A probe that cannot start has ended when this returns."""
+        """Open the connection. A probe that cannot start has ended when this returns."""
         target = probe.target
         try:
             probe.sock = sock = socket.SocketType(target.family, _SOCKET_TYPE)
@@ -55,7 +55,7 @@ class TcpTransport:
         self._epoll.register(fd, probe.awaited)
 
     def handle(self, fd: int, events: int) -> None:
-        """Handles an event of one of our connections."""
+        """Handle an event of one of our connections."""
         probe = self.probes[fd]
         assert probe.sock is not None
         if not probe.open:
@@ -67,7 +67,7 @@ class TcpTransport:
             self._receive(probe, probe.sock)
 
     def abandon(self, probe: Probe) -> None:
-        """Closes the connection without a verdict."""
+        """Close the connection without a verdict."""
         sock, probe.sock = probe.sock, None
         if sock is not None:
             self.probes.pop(sock.fileno(), None)
@@ -101,7 +101,7 @@ class TcpTransport:
             self._send(probe, sock, answer)
 
     def _send(self, probe: Probe, sock: socket.SocketType, more: bytes) -> None:
-        """Sends what the connection takes now, and waits for the answer, or until it takes more."""
+        """Send what the connection takes now, and wait for the answer, or until it takes more."""
         probe.unsent += more
         if probe.unsent:
             try:

@@ -127,7 +127,7 @@ class ProberJob:
         self._turn()
 
     def _enter_namespace(self) -> None:
-        """Enters the network namespace of the assignment; without it nothing is probed."""
+        """Enter the network namespace of the assignment; without it nothing is probed."""
         before = self._trouble
         try:
             moved = self._namespace.settle(self._wanted.namespace)
@@ -160,7 +160,7 @@ class ProberJob:
             self._flush = self._loop.call_later(_BATCH, self._report)
 
     def _report(self) -> None:
-        """Sends the results; what cannot be sent waits, one result per target."""
+        """Send the results; what cannot be sent waits, one result per target."""
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
@@ -182,7 +182,7 @@ class ProberJob:
             self._unsent = {result.target: result for result in results if result.target in known}
 
     def _report_periodically(self) -> None:
-        """Reports also without results, and updates the vitals."""
+        """Report also without results, and update the vitals."""
         self._report()
         self._overload.judge()
         self._metrics.targets.set(self._prober.targets)
@@ -211,14 +211,16 @@ class Overload:
         sentence = (
             f"overloaded: {share:.0%} of the probes are late, and their failures do not count" if share > 0.1 else ""
         )
-        if bool(sentence) != bool(self.sentence):
-            log.warning("prober is overloaded" if sentence else "prober keeps up again", late_share=round(share, 2))
+        if sentence and not self.sentence:
+            log.warning("prober is overloaded", late_share=round(share, 2))
+        elif self.sentence and not sentence:
+            log.warning("prober keeps up again", late_share=round(share, 2))
         self.sentence = sentence
         self._reports = self._all = self._late = 0
 
 
 def _prepare_process() -> None:
-    """Raises the limit of descriptors, and the scheduling priority where that is permitted."""
+    """Raise the limit of descriptors, and the scheduling priority where that is permitted."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(PermissionError):

@@ -46,7 +46,7 @@ def prefix(region: Region) -> bytes:
 
 
 def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
-    """Reads one value of the store. Never raises, whatever the bytes."""
+    """Read one value of the store. Never raises, whatever the bytes."""
     for kind in _KINDS:
         name = kind.parse(key, region)
         if isinstance(name, Bad):
@@ -69,7 +69,7 @@ class FleetAddresses:
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     def locate(self, backend: Backend) -> str | None:
-        """Returns the address of the backend; None while it is not known."""
+        """Return the address of the backend; None while it is not known."""
         if backend.host is not None:
             host = self.hosts.get(backend.host)
             return None if host is None else host.underlay(4) or host.underlay(6)
@@ -80,14 +80,14 @@ class FleetAddresses:
         return backend.address
 
     def host_of(self, backend: Backend) -> str | None:
-        """Returns the host that the backend runs on, if it is known."""
+        """Return the host that the backend runs on, if it is known."""
         if backend.endpoint is not None and backend.endpoint in self.endpoints:
             return self.endpoints[backend.endpoint].spec.node
         return backend.host
 
 
 def configured(base: BalancerSettings, items: Mapping[bytes, StoreItem]) -> BalancerSettings:
-    """Combines the settings of the file with the frontends, backends and health checks of the store."""
+    """Combine the settings of the file with the frontends, backends and health checks of the store."""
     groups: dict[str, dict[str, StoredSection]] = {field: {} for field in SETTINGS_FIELDS.values()}
     for item in items.values():
         groups[item.group][item.name] = item.section

@@ -102,7 +102,7 @@ Locate = Callable[[Backend], str | None]
 
 
 def resolve_services(config: BalancerSettings, locate: Locate = lambda one: one.address) -> Services:
-    """Resolves the configuration, in order. What cannot be served as configured is left out and listed as missing.
+    """Resolve the configuration, in order. What cannot be served as configured is left out and listed as missing.
 
     A file with such errors is refused; objects in the store may arrive one by one, or be edited by several people.
     """

@@ -102,11 +102,11 @@ class ServicesWatcher:
         return resolve_services(saved.configuration)
 
     def reload(self, base: BalancerSettings) -> None:
-        """Takes new settings, to which the services of the store are added."""
+        """Take new settings, to which the services of the store are added."""
         self._base = base
 
     async def run(self, on_update: Callable[[ServicesUpdate], None]) -> None:
-        """Watches the store for ever; `on_update` gets every complete state."""
+        """Watch the store for ever; `on_update` gets every complete state."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors():
                 tasks.create_task(self._run_mirror(mirror))
@@ -131,7 +131,7 @@ class ServicesWatcher:
         await self._write([Delete(INTENT.key(self._region, name)) for name in names])
 
     async def refresh(self) -> None:
-        """Returns when a linearizable list of the services equals the mirror."""
+        """Return when a linearizable list of the services equals the mirror."""
         await verify_mirror(self._store, from_store.prefix(self._region), self._items)
 
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
@@ -167,7 +167,7 @@ class ServicesWatcher:
                 last = update
 
     async def _wait_for_change(self) -> None:
-        """Waits for a change and for those that follow it closely, at most for `_RECHECK`."""
+        """Wait for a change and for those that follow it closely, at most for `_RECHECK`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RECHECK.total_seconds()):
                 await self._changed.wait()
@@ -175,7 +175,7 @@ class ServicesWatcher:
         self._changed.clear()
 
     async def _is_ours(self) -> bool:
-        """Compares the identity of the store with the one seen before; logs a store that is not ours once."""
+        """Compare the identity of the store with the one seen before; logs a store that is not ours once."""
         try:
             remembered, found = self._memory.load(), await read_identity(self._store, self._region)
         except (Away, StoreError):
@@ -208,7 +208,7 @@ class ServicesWatcher:
         return from_store.configured(self._base, self._items.objects)
 
     def _fleet(self, config: BalancerSettings) -> FleetAddresses:
-        """Selects the hosts and endpoints that a backend names."""
+        """Select the hosts and endpoints that a backend names."""
         hosts = {one.host: HOST.key(self._region, one.host) for one in config.backends.values() if one.host}
         endpoints = {one.endpoint for one in config.backends.values() if one.endpoint}
         known, everything = self._hosts.objects, self._endpoints.objects.values() if endpoints else ()
@@ -234,7 +234,7 @@ def _names(endpoint: Endpoint) -> tuple[str, str]:
 
 
 def _resolved(config: BalancerSettings, fleet: FleetAddresses) -> BalancerSettings:
-    """Replaces hosts and endpoints by addresses, because they may not be known at the next start."""
+    """Replace hosts and endpoints by addresses, because they may not be known at the next start."""
     backends = {
         name: msgspec.structs.replace(one, address=address, host=None, endpoint=None)
         for name, one in config.backends.items()

@@ -140,7 +140,7 @@ class _Resolver:
             yield from self.conflicts(below, f"{path}{name}.")
 
     def _problem(self, names: list[str], sentence: str) -> ConfigProblem:
-        """Reports a conflict at a value that was set explicitly: a default cannot be edited."""
+        """Report a conflict at a value that was set explicitly: a default cannot be edited."""
         first = names[0]
         given = next((name for name in names if name in self.origins and self.origins[name].layer), first)
         if given != first and first in VALUES:

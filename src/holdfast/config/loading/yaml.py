@@ -82,7 +82,7 @@ class _Unreadable(Exception):
 
 
 def read_document(data: bytes) -> Document:
-    """Decodes and parses a file."""
+    """Decode and parse a file."""
     if len(data) > LARGEST:
         return _refused(Position(), f"is larger than {LARGEST // 1024} KiB, which no configuration needs")
     try:
@@ -100,7 +100,7 @@ def _refused(mark: Position, sentence: str) -> Document:
 
 
 def parse(text: str) -> Document:
-    """Parses one YAML document."""
+    """Parse one YAML document."""
     builder = _Builder(text)
     try:
         return Document(builder.document(), tuple(builder.faults))

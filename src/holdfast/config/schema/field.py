@@ -91,7 +91,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     def conflicts(self) -> Iterator[FieldConflict]:
-        """Yields contradictions between fields that are valid one by one."""
+        """Yield contradictions between fields that are valid one by one."""
         return iter(())
 
 
@@ -155,7 +155,7 @@ class Field:
         return {name: field.plain(held) for name, field, held in pairs if held != field.default}
 
     def check(self, value: Any) -> None:
-        """Raises `Unfit` for a value outside the bounds, with the consequence that it would have."""
+        """Raise `Unfit` for a value outside the bounds, with the consequence that it would have."""
         doc = self.doc
         if doc.least is not None and value < doc.least:
             raise scalars.Unfit(f"is {self.show(value)}, less than {self.show(doc.least)}: {doc.small}")
@@ -190,7 +190,7 @@ def _field(info: msgspec.structs.FieldInfo, hint: object) -> Field:
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[object, ...]]:
-    """Splits `Annotated[int, …]` into the type and its notes."""
+    """Split `Annotated[int, …]` into the type and its notes."""
     return (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
 
 

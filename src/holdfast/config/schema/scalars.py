@@ -35,13 +35,13 @@ class Unfit(ValueError):
 
 
 def quote(given: str) -> str:
-    """Quotes a text for a message: at most 60 characters, on one line."""
+    """Quote a text for a message: at most 60 characters, on one line."""
     shown = given if len(given) <= 60 else given[:57] + "..."
     return f"'{printable(shown)}'"
 
 
 def printable(given: str) -> str:
-    """Escapes everything that a terminal would not show or would interpret."""
+    """Escape everything that a terminal would not show or would interpret."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in given)
 
 
@@ -85,7 +85,7 @@ def choice(given: str, options: tuple[str, ...]) -> str:
 
 
 def duration(given: str) -> timedelta:
-    """Reads `1m30s`: units d, h, m, s and ms from big to small, each at most once; a fraction down to a millisecond."""
+    """Read `1m30s`: units d, h, m, s and ms from big to small, each at most once; a fraction down to a millisecond."""
     parts = list(_DURATION_PART.finditer(given))
     if not parts or "".join(part.group() for part in parts) != given:
         raise Unfit(f"is {quote(given)}, which is not a duration: {_duration_advice(given)}")
@@ -115,7 +115,7 @@ def _duration_advice(given: str) -> str:
 
 
 def show_duration(value: timedelta) -> str:
-    """Writes whole milliseconds, in the biggest units that fit."""
+    """Write whole milliseconds, in the biggest units that fit."""
     left = value // timedelta(milliseconds=1)
     shown = ""
     for unit, size in _DURATION_UNITS.items():
@@ -164,7 +164,7 @@ def path(given: str) -> str:
 
 
 def address(given: str) -> str:
-    """Reads one IPv4 or IPv6 address and returns its canonical spelling."""
+    """Read one IPv4 or IPv6 address and return its canonical spelling."""
     try:
         parsed = ip_address(given)
     except ValueError:
@@ -193,7 +193,7 @@ def file(given: str) -> str:
 
 
 def endpoint(given: str) -> str:
-    """Reads `https://etcd-1:2379`. A user name or password in it is refused, and never repeated in the message."""
+    """Read `https://etcd-1:2379`. A user name or password in it is refused, and never repeated in the message."""
     text(given)
     if "@" in given:
         raise Unfit("holds a user name: take everything up to @ out of the URL, and use user and password_file")
@@ -216,7 +216,7 @@ def endpoint(given: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Tells whether traffic to this endpoint stays on the machine, as far as the URL shows."""
+    """Tell whether traffic to this endpoint stays on the machine, as far as the URL shows."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback

@@ -148,7 +148,7 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
         set_canonical_address(self, "address")
 
     def members(self) -> Iterator[tuple[int, str, PoolMember]]:
-        """Yields every backend with the index of its pool."""
+        """Yield every backend with the index of its pool."""
         for index, pool in enumerate(self.pools):
             for name, member in pool.backends.items():
                 yield index, name, member

@@ -18,7 +18,7 @@ def _seconds(value: float) -> timedelta:
 
 
 def _statuses(given: str) -> str:
-    """Reads `200` or `200-299`."""
+    """Read `200` or `200-299`."""
     low, dash, high = given.partition("-")
     ends = (low, high) if dash else (low, low)
     if not all(end.isascii() and end.isdigit() and len(end) == 3 for end in ends) or ends[0] > ends[1]:

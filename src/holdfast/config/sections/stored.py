@@ -23,7 +23,7 @@ class StoredSection(Section, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 def set_canonical_address(section: StoredSection, field: str) -> None:
-    """Replaces the address in a field by its canonical spelling. Raises `Unfit`, so that decoding refuses the value."""
+    """Replace the address in a field by its canonical spelling. Raises `Unfit`, so that decoding refuses the value."""
     given = getattr(section, field)
     if given is None:
         return

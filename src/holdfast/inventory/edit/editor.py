@@ -46,14 +46,14 @@ class Editor:
     def change(
         self, requests: Sequence[WantedObject], *, who: str, why: str = "", dry_run: bool = False
     ) -> Sequence[Edit]:
-        """Applies the requests. Edits that follow from them come after those that were requested.
+        """Apply the requests. Edits that follow from them come after those that were requested.
         Raises `EditRefused`; nothing was changed then."""
         rules.refuse_repetition(requests)
         with self._editing(dry_run) as connection:
             return self._apply(connection, requests, who, why, dry_run)
 
     def move(self, name: str, to: str, *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
-        """Moves an endpoint to another host. Its other fields keep their current values, even if another operator has
+        """Move an endpoint to another host. Its other fields keep their current values, even if another operator has
         just changed them. Raises `EditRefused`."""
         with self._editing(dry_run) as connection:
             return self._apply(connection, [_moved(connection, name, to, self._region)], who, why, dry_run)
@@ -90,7 +90,7 @@ class Editor:
     def undo(
         self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False
     ) -> Sequence[Edit]:
-        """Restores the object as it was before its last change, under today's rules. Raises `EditRefused`."""
+        """Restore the object as it was before its last change, under today's rules. Raises `EditRefused`."""
         past = self.history(kind, name, last=1)
         if not past:
             raise EditRefused(f"there is no recorded change of {kind.name} {name}, so there is nothing to undo")
@@ -100,7 +100,7 @@ class Editor:
     def objects(
         self, kind: Kind[Any, Any], name: str | None = None, network: str | None = None
     ) -> Sequence[StoredObject]:
-        """Lists the objects of a kind in key order: all, the one of a name, or those on a network."""
+        """List the objects of a kind in key order: all, the one of a name, or those on a network."""
         query = select(OBJECTS).where(OBJECTS.c.kind == kind.name).order_by(OBJECTS.c.key)
         if name is not None:
             query = query.where(OBJECTS.c.name == name)
@@ -115,7 +115,7 @@ class Editor:
         return SqlInventory(self._engine).history(kind, name, last)
 
     def adopt(self, fleet: str) -> None:
-        """Assigns this inventory to a fleet, on an operator's request."""
+        """Assign this inventory to a fleet, on an operator's request."""
         with writing(self._engine) as connection:
             connection.execute(delete(IDENTITY))
             connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
@@ -189,7 +189,7 @@ def _with_identity(request: WantedObject, row: Row[Any] | None, now: datetime) -
 
 
 def _is_another_migration(new: Thing, old: Thing) -> bool:
-    """Tells whether source or target differ. A new migration gets a new uid, so that its arrival is notified, too."""
+    """Tell whether source or target differ. A new migration gets a new uid, so that its arrival is notified, too."""
     return isinstance(new, Migration) and isinstance(old, Migration) and new.spec != old.spec
 
 

@@ -37,7 +37,7 @@ KEY_LIMIT = 1_000
 
 
 def refuse_repetition(requests: Sequence[WantedObject]) -> None:
-    """Refuses two requests for one object: they contradict each other, or one is redundant."""
+    """Refuse two requests for one object: they contradict each other, or one is redundant."""
     seen: set[tuple[str, str]] = set()
     for request in requests:
         if (request.kind.name, request.name) in seen:
@@ -48,7 +48,7 @@ def refuse_repetition(requests: Sequence[WantedObject]) -> None:
 def refuse_foreign(
     requests: Sequence[WantedObject], stored: Mapping[tuple[str, str], Row[Any]], region: Region
 ) -> None:
-    """Refuses edits of another region's objects: neither region's syncer would know both keys."""
+    """Refuse edits of another region's objects: neither region's syncer would know both keys."""
     for request in requests:
         sides: list[tuple[bytes, Any]] = [] if request.thing is None else [(request.key, request.thing)]
         row = stored.get((request.kind.name, request.name))
@@ -63,7 +63,7 @@ def refuse_foreign(
 
 
 def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
-    """Raises `EditRefused` for the first rule that these edits break."""
+    """Raise `EditRefused` for the first rule that these edits break."""
     _refuse_oversized(changes)
     _refuse_taken(connection, changes)
     _refuse_orphans(connection, changes)
@@ -74,7 +74,7 @@ def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
 
 
 def _refuse_oversized(changes: Sequence[Edit]) -> None:
-    """Refuses what the store or the database could never accept."""
+    """Refuse what the store or the database could never accept."""
     for edit in changes:
         if len(edit.key) > KEY_LIMIT:
             raise EditRefused(
@@ -110,7 +110,7 @@ def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> EditRef
 
 
 def _refuse_orphans(connection: Connection, changes: Sequence[Edit]) -> None:
-    """Refuses to delete a host or network that has endpoints, or a host that is the target of a migration."""
+    """Refuse to delete a host or network that has endpoints, or a host that is the target of a migration."""
     for kind, column in ((HOST, OBJECTS.c.host), (NETWORK, OBJECTS.c.network)):
         for batch in batches([edit.name for edit in changes if edit.kind is kind and edit.did is ChangeKind.DELETED]):
             left = sorted(_untouched(connection, changes, column.in_(batch)), key=lambda row: row.kind != ENDPOINT.name)
@@ -191,7 +191,7 @@ def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> No
 
 
 def _conflict(served: Iterator[tuple[Kind[Any, Any], str, Any]]) -> str | None:
-    """Checks these objects together, by the rules of a balancer's file. Returns the first conflict, in one sentence."""
+    """Check these objects together, by the rules of a balancer's file. Returns the first conflict, in one sentence."""
     groups: dict[str, dict[str, Any]] = {group: {} for group in SETTINGS_FIELDS.values()}
     for kind, name, one in served:
         # Only the machine that announces the address can say whether that is possible.

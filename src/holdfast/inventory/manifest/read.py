@@ -61,7 +61,7 @@ class _Wrong(Exception):
 
 
 def read(text: str, file: str, region: Region) -> Sequence[WantedObject]:
-    """Reads the requests of a file, in its order. Raises `ManifestRefused` with all problems."""
+    """Read the requests of a file, in its order. Raises `ManifestRefused` with all problems."""
     document = parse(text)
     faults = list(document.faults)
     found: list[WantedObject] = []

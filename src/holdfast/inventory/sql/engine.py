@@ -109,7 +109,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _drop_read_only(context: ExceptionContext) -> None:
-    """Drops a connection that SQLite opened while its file was not writable: it would stay read-only."""
+    """Drop a connection that SQLite opened while its file was not writable: it would stay read-only."""
     error = context.original_exception
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
         context.is_disconnect = True
@@ -141,7 +141,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raises `DatabaseAway` with one sentence when the database is unreachable, busy, not set up or not ours."""
+    """Raise `DatabaseAway` with one sentence when the database is unreachable, busy, not set up or not ours."""
     try:
         yield
     except DBAPIError as error:
@@ -151,7 +151,7 @@ def translated_errors() -> Iterator[None]:
 
 
 def is_away(error: DBAPIError) -> bool:
-    """Tells an unavailable database from a mistake of ours."""
+    """Tell an unavailable database from a mistake of ours."""
     if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
         return True
     # SQLite raises nothing more precise for a file that is damaged or not a database.
@@ -159,7 +159,7 @@ def is_away(error: DBAPIError) -> bool:
 
 
 def is_lock_timeout(error: DBAPIError) -> bool:
-    """Tells whether another session held a lock for longer than we wait."""
+    """Tell whether another session held a lock for longer than we wait."""
     return sqlstate(error) in _TIMEOUTS or getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
 

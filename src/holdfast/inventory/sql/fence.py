@@ -42,7 +42,7 @@ def fenced(engine: Engine, fence: Fence) -> Iterator[Connection]:
 
 
 def check(connection: Connection, fence: Fence) -> None:
-    """Locks the fence row until this transaction ends, so that no later term begins before."""
+    """Lock the fence row until this transaction ends, so that no later term begins before."""
     # protection: C28
     own = {"region": fence.region, "epoch": fence.epoch, "term": fence.term}
     if connection.execute(_CURRENT_TERM, own).first() is None:
@@ -50,7 +50,7 @@ def check(connection: Connection, fence: Fence) -> None:
 
 
 def raise_fence(engine: Engine, fence: Fence) -> None:
-    """Raises the fence to a new term. Waits for open transactions of the old term, as long as the timeouts allow."""
+    """Raise the fence to a new term. Waits for open transactions of the old term, as long as the timeouts allow."""
     with _held_by(engine, fence.region), writing(engine) as connection:
         _make_row(connection, fence.region)
         row = and_(FENCE.c.region == fence.region, _earlier_than(fence))
@@ -61,7 +61,7 @@ def raise_fence(engine: Engine, fence: Fence) -> None:
 
 @contextlib.contextmanager
 def _held_by(engine: Engine, region: str) -> Iterator[None]:
-    """Turns a lock timeout into `FenceHeld` with the term that holds the fence."""
+    """Turn a lock timeout into `FenceHeld` with the term that holds the fence."""
     try:
         yield
     except DatabaseAway as away:

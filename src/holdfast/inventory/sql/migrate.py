@@ -18,7 +18,7 @@ _LOCK = 0x686F6C6466617374
 
 
 def migrate(engine: Engine, to: str = "head") -> None:
-    """Creates the tables or brings them up to date, in one transaction.
+    """Create the tables or bring them up to date, in one transaction.
 
     `to` names an earlier step, for tests of an upgrade. Raises `EditRefused` when the tables are from a newer version.
     """

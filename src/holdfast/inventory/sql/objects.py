@@ -117,7 +117,7 @@ class SqlInventory:
             return [OutboxRow(*row) for row in connection.execute(query.order_by(OUTBOX.c.id).limit(most))]
 
     def waiting(self) -> int:
-        """Counts the rows of the outbox."""
+        """Count the rows of the outbox."""
         with reading(self.engine) as connection:
             return connection.execute(select(func.count()).select_from(OUTBOX)).scalar_one()
 
@@ -169,6 +169,6 @@ def rows_named(connection: Connection, kind: Kind[Any, Any], names: Sequence[str
 
 
 def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Splits items into batches: databases limit the parameters of a statement."""
+    """Split items into batches: databases limit the parameters of a statement."""
     for start in range(0, len(items), KEYS_PER_QUERY):
         yield items[start : start + KEYS_PER_QUERY]

@@ -91,7 +91,7 @@ _SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 
 def _upsert(connection: Connection, kind: str, rows: Mapping[bytes, Sequence[bytes]], at: datetime) -> None:
-    """Writes through the driver: floods of reports arrive here, and SQLAlchemy's cost per row would dominate."""
+    """Write through the driver: floods of reports arrive here, and SQLAlchemy's cost per row would dominate."""
     if connection.dialect.name != "sqlite":
         alone = sorted((key, kind, doc, at) for doc, keys in rows.items() for key in keys)
         connection.exec_driver_sql(f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", alone)
@@ -106,7 +106,7 @@ def _upsert(connection: Connection, kind: str, rows: Mapping[bytes, Sequence[byt
 
 
 def _not_updated(connection: Connection, doc: bytes, keys: Sequence[bytes], at: str) -> Iterator[_Row]:
-    """Updates rows with the same document together, a third cheaper on SQLite than upserting each. Yields the rest:
+    """Update rows with the same document together, a third cheaper on SQLite than upserting each. Yields the rest:
     rows that may be new, or whose document few others share."""
     for batch in _batches(sorted(keys), _KEYS):
         if len(batch) < _SHARED or not _is_updated(connection, doc, at, batch):
@@ -123,7 +123,7 @@ def _batches(rows: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 
 
 def _driver_rows(connection: Connection, query: Select[Any]) -> Sequence[tuple[Any, ...]]:
-    """Fetches rows from the driver: every start and audit reads 100,000, and bytes need no conversion."""
+    """Fetch rows from the driver: every start and audit reads 100,000, and bytes need no conversion."""
     cursor = connection.execute(query).cursor
     assert cursor is not None
     try:

@@ -26,7 +26,7 @@ _POLL_S = 0.05
 
 class Waker(Protocol):
     async def wait(self, most: Duration) -> None:
-        """Returns when the inventory may have changed, or after that long."""
+        """Return when the inventory may have changed, or after that long."""
         ...
 
     async def close(self) -> None: ...

@@ -42,12 +42,12 @@ def shown(text: str) -> str:
 
 
 def address(text: str) -> str:
-    """Canonicalizes an IPv4 or IPv6 address."""
+    """Canonicalize an IPv4 or IPv6 address."""
     return text if _PLAIN_ADDRESS(text) else str(_parse(text))
 
 
 def prefix(text: str, *, strict: bool = True) -> str:
-    """Canonicalizes a prefix such as `10.28.0.0/26`; an address alone is a host prefix.
+    """Canonicalize a prefix such as `10.28.0.0/26`; an address alone is a host prefix.
 
     Host bits are refused, because they are mostly a mistake. `strict=False` clears them instead, as Felix does with
     text on the wire.
@@ -66,7 +66,7 @@ def prefix(text: str, *, strict: bool = True) -> str:
 
 
 def interface(text: str) -> str:
-    """Canonicalizes an address with an optional prefix length, such as `192.0.2.7/24`; host bits stay."""
+    """Canonicalize an address with an optional prefix length, such as `192.0.2.7/24`; host bits stay."""
     head, slash, tail = text.partition("/")
     if not slash:
         return address(text)
@@ -74,14 +74,14 @@ def interface(text: str) -> str:
 
 
 def prefixes(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Canonicalizes prefixes from the wire in their order; returns the same tuple when nothing changes."""
+    """Canonicalize prefixes from the wire in their order; returns the same tuple when nothing changes."""
     if len(texts) == 1 and _PLAIN_PREFIX(texts[0]):  # the usual case, and the hot path of a decoder
         return texts
     return texts if all(map(_PLAIN_PREFIX, texts)) else tuple([prefix(text, strict=False) for text in texts])
 
 
 def mac(text: str) -> str:
-    """Canonicalizes a MAC to `fa:16:3e:00:00:01`; accepts hyphens, Cisco's dots and capitals."""
+    """Canonicalize a MAC to `fa:16:3e:00:00:01`; accepts hyphens, Cisco's dots and capitals."""
     if _PLAIN_MAC(text):
         return text
     if not _ANY_MAC(text):

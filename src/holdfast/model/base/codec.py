@@ -32,7 +32,7 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def decode(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
-    """Decodes a value. Raises only ValueError or RecursionError, whatever the bytes."""
+    """Decode a value. Raises only ValueError or RecursionError, whatever the bytes."""
     if not value.isascii():
         # Unknown fields are skipped unread; without this check a rewrite could keep invalid UTF-8.
         value.decode()
@@ -46,7 +46,7 @@ def decode(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
 
 
 def overlay(struct: type, new: bytes, old: bytes) -> bytes:
-    """Adds to `new` the fields of `old` that `struct` does not know. Raises like `decode` if `old` is no document."""
+    """Add to `new` the fields of `old` that `struct` does not know. Raises like `decode` if `old` is no document."""
     return msgspec.json.encode(_merge(_shape(struct), _document.decode(new), _document.decode(old)))
 
 

@@ -87,7 +87,7 @@ class Kind(Generic[T, N]):
         return obj
 
     def encode(self, obj: T, over: bytes | None = None) -> bytes:
-        """Encodes the object canonically; over an old value, keeps the unknown fields of that value."""
+        """Encode the object canonically; over an old value, keeps the unknown fields of that value."""
         if over is None or len(over) > codec.VALUE_LIMIT:
             return codec.encode(obj)
         try:
@@ -100,7 +100,7 @@ class Kind(Generic[T, N]):
             return codec.encode(obj)
 
     def equals(self, key: bytes, value: bytes, obj: T) -> bool:
-        """Tells whether the stored value equals this object, however it is spelled, and need not be written."""
+        """Tell whether the stored value equals this object, however it is spelled, and need not be written."""
         if value == codec.encode(obj):
             return True
         old = self.decode(key, value)

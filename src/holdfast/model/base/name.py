@@ -20,14 +20,14 @@ class NameRefused(ValueError):
 
 
 def segment(text: str) -> str:
-    """Checks that the text can be one segment of a key."""
+    """Check that the text can be one segment of a key."""
     if "/" in text:
         raise NameRefused(f"{shown(text)} has a slash in it, which separates the parts of a key; leave it out")
     return segments(text)[0]
 
 
 def segments(text: str) -> list[str]:
-    """Splits a key into segments and refuses empty ones."""
+    """Split a key into segments and refuse empty ones."""
     if not text.isprintable() and _UNPRINTABLE(text):
         raise NameRefused(f"{shown(text)} has control characters in it; leave them out")
     parts = text.split("/")
@@ -37,7 +37,7 @@ def segments(text: str) -> list[str]:
 
 
 def part(text: str) -> str:
-    """Checks that the text can be one part of a joined name."""
+    """Check that the text can be one part of a joined name."""
     _unambiguous(text)
     return segment(text)
 
@@ -48,12 +48,12 @@ def _unambiguous(text: str) -> None:
 
 
 def join(parts: Sequence[str]) -> str:
-    """Joins parts to one name: `compute-1`, `openstack` → `compute--1-openstack`."""
+    """Join parts to one name: `compute-1`, `openstack` → `compute--1-openstack`."""
     return "-".join([part(p).replace("-", "--") for p in parts])
 
 
 def split(name: str, count: int) -> list[str]:
-    """Splits a joined name into exactly `count` parts."""
+    """Split a joined name into exactly `count` parts."""
     parts = [p.replace(_HIDDEN, "-") for p in segment(name).replace("--", _HIDDEN).split("-")]
     if len(parts) != count:
         raise NameRefused(f"{shown(name)} has {len(parts)} parts, not {count}")
@@ -63,14 +63,14 @@ def split(name: str, count: int) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Escapes the text to one segment of a Felix key."""
+    """Escape the text to one segment of a Felix key."""
     if "%" in text:
         text = text.replace("%", "%25")
     return segment(text.replace("/", "%2f"))
 
 
 def unescape(text: str) -> str:
-    """Reverts `escape` for one segment. Refuses a percent sign that begins no escape."""
+    """Revert `escape` for one segment. Refuses a percent sign that begins no escape."""
     if "%" not in text:
         return text
     # Lower case only, as Felix writes it: otherwise two keys could name one endpoint.

@@ -43,7 +43,7 @@ NEVER = Instant(0)
 
 
 def nanoseconds(duration: Duration) -> int:
-    """Converts a duration to nanoseconds."""
+    """Convert a duration to nanoseconds."""
     return duration // timedelta(microseconds=1) * 1_000
 
 
@@ -58,7 +58,7 @@ _DATE_AND_MINUTES = len("2026-11-15T07:07")
 
 
 def utc(moment: datetime) -> datetime:
-    """Converts a timestamp to UTC. A naive one is refused: inside Holdfast it is a bug."""
+    """Convert a timestamp to UTC. A naive one is refused: inside Holdfast it is a bug."""
     if moment.tzinfo is UTC:
         return moment
     if moment.tzinfo is None:
@@ -70,12 +70,12 @@ def utc(moment: datetime) -> datetime:
 
 
 def rfc3339(moment: datetime) -> str:
-    """Writes a timestamp as RFC 3339 with `Z`, with the fraction of the second that it has."""
+    """Write a timestamp as RFC 3339 with `Z`, with the fraction of the second that it has."""
     return utc(moment).isoformat().removesuffix("+00:00") + "Z"
 
 
 def parse_time(text: str) -> datetime:
-    """Reads a timestamp. Raises ValueError with a sentence; a date without a time of day is refused."""
+    """Read a timestamp. Raises ValueError with a sentence; a date without a time of day is refused."""
     leap = text[17:19] == "60"  # a leap second: one second after :59
     plain = f"{text[:17]}59{text[19:]}" if leap else text
     try:

@@ -147,7 +147,7 @@ def _tail(endpoint: Endpoint) -> str:
 
 
 def read_name(text: str) -> EndpointName:
-    """Parses a joined name. Raises NameRefused."""
+    """Parse a joined name. Raises NameRefused."""
     node, word, workload, endpoint = split(text, 4)
     orchestrator = _ORCHESTRATORS.get(word)
     if orchestrator is None:

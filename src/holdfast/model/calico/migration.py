@@ -77,7 +77,7 @@ def _tail(migration: Migration) -> str:
 
 
 def _carry(new: Migration, old: Migration) -> Migration:
-    """Keeps a new uid: it marks another migration between the same hosts, started after the old one was cancelled, and
+    """Keep a new uid: it marks another migration between the same hosts, started after the old one was cancelled, and
     its arrival must be notified, too."""
     return new if new.metadata.uid else carry_identity(new, old)
 

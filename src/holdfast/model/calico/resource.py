@@ -32,7 +32,7 @@ class Resource(msgspec.Struct, Generic[S], frozen=True, gc=False, rename="camel"
 
 
 def carry_identity(new: R, old: R) -> R:
-    """Gives the new resource the uid and creation time of the old one."""
+    """Give the new resource the uid and creation time of the old one."""
     uid, created = old.metadata.uid, old.metadata.creation_timestamp
     if not uid and created is None:
         return new

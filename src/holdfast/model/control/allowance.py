@@ -50,7 +50,7 @@ class Allowance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_on
         return AllowanceName(self.gate, self.scope)
 
     def covers(self, revision: int, now: datetime) -> bool:
-        """Tells whether a change of that revision may pass at that wall-clock time."""
+        """Tell whether a change of that revision may pass at that wall-clock time."""
         return revision <= self.revision and (self.until is None or now < self.until)
 
 

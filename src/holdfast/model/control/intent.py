@@ -59,7 +59,7 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=
         return IntentName(self.what, self.scope)
 
     def holds(self, now: datetime) -> bool:
-        """Tells whether it is still in force at that wall-clock time."""
+        """Tell whether it is still in force at that wall-clock time."""
         return self.until is None or now < self.until
 
 

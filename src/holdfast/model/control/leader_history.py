@@ -35,11 +35,11 @@ class LeaderHistory(msgspec.Struct, frozen=True):
     periods: tuple[LeaderPeriod, ...] = ()
 
     def begin(self, period: LeaderPeriod, why_before: str) -> LeaderHistory:
-        """Adds a new period; a previous one without an end ended for `why_before`."""
+        """Add a new period; a previous one without an end ended for `why_before`."""
         return LeaderHistory((*self.end(period.began, why_before).periods, period)[-KEPT:])
 
     def end(self, moment: Moment, why: str) -> LeaderHistory:
-        """Ends the last period, unless it has ended already."""
+        """End the last period, unless it has ended already."""
         if not self.periods or self.periods[-1].ended is not None:
             return self
         last = msgspec.structs.replace(self.periods[-1], ended=moment, why=why)

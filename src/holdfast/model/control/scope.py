@@ -48,7 +48,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @classmethod
     def of_path(cls, path: str) -> Scope:
-        """Parses the scope in a key. Raises NameRefused."""
+        """Parse the scope in a key. Raises NameRefused."""
         word, *names = segments(path)
         try:
             if len(names) > 1:

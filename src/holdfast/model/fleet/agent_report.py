@@ -75,7 +75,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
 
 
 def fitted(report: AgentReport) -> AgentReport:
-    """Cuts the lists of troubles and gates from the end until the report fits the limits."""
+    """Cut the lists of troubles and gates from the end until the report fits the limits."""
     gates = tuple([_short_gate(gate) for gate in report.gates])
     troubles = tuple([_short_trouble(trouble) for trouble in report.troubles[:TROUBLE_LIMIT]])
     while True:

@@ -28,7 +28,7 @@ class Network(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
         force_setattr(self, "prefixes", prefixes(self.prefixes))
 
     def has(self, prefix: str) -> bool:
-        """Tells whether an address or prefix lies within the network."""
+        """Tell whether an address or prefix lies within the network."""
         inner = ip_network(prefix, strict=False)
         mine = [ip_network(one) for one in self.prefixes]
         return any(

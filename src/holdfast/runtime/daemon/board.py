@@ -52,7 +52,7 @@ class Cell(Generic[T]):
         self._page[at : at + _COPY.size + len(body)] = head + body
 
     def read(self) -> T | None:
-        """Returns the newest intact value, never an older one than before; None when nothing was written yet."""
+        """Return the newest intact value, never an older one than before; None when nothing was written yet."""
         best = (0, b"")
         for _ in range(_TRIES):
             copies = self._intact_copies()
@@ -82,7 +82,7 @@ class Board:
 
     @classmethod
     def create(cls, path: Path, cells: list[str]) -> Board:
-        """Replaces any old board with an empty one; writes of processes that still map the old one have no effect."""
+        """Replace any old board with an empty one; writes of processes that still map the old one have no effect."""
         names = msgspec.msgpack.encode(cells)
         start = -(-(_HEAD.size + len(names)) // _CELL) * _CELL
         new = path.with_name(path.name + ".new")

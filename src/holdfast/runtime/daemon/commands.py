@@ -67,7 +67,7 @@ class SupervisorCommands:
         return "the new configuration is in force"
 
     async def _forward_command(self, request: Request, who: Who) -> Any:
-        """Forwards a command to one worker, on behalf of the caller."""
+        """Forward a command to one worker, on behalf of the caller."""
         if request.worker not in self._workers:
             raise Declined(f"there is no worker {request.worker!r}; there are: {', '.join(self._workers)}")
         command = request.args.get("do")
@@ -93,7 +93,7 @@ class _Fixed:
 
 
 def gather(texts: Mapping[str, str | None]) -> str:
-    """Merges the expositions of all workers into one; None stands for a worker that did not answer.
+    """Merge the expositions of all workers into one; None stands for a worker that did not answer.
 
     Families of the same name are merged and every sample gets a `worker` label, so that Prometheus sees one target per
     daemon. A worker that does not answer costs only its own samples, and shows as `holdfast_worker_up 0`.
@@ -110,7 +110,7 @@ def gather(texts: Mapping[str, str | None]) -> str:
 
 
 def of_report(workers: Iterable[WorkerReport]) -> str:
-    """Returns the exposition of what the supervisor knows of its workers, available also when none of them answers."""
+    """Return the exposition of what the supervisor knows of its workers, available also when none of them answers."""
     restarts = GaugeMetricFamily("holdfast_worker_restarts", "Restarts in the last 24 hours.", labels=["worker"])
     looping = GaugeMetricFamily("holdfast_worker_crash_looping", "Whether it is crash-looping.", labels=["worker"])
     overdue = GaugeMetricFamily("holdfast_resync_overdue", "Whether its audit is overdue.", labels=["worker"])
@@ -128,7 +128,7 @@ def _exposition(families: Iterable[Metric]) -> str:
 
 
 def _families(text: str | None) -> list[Metric] | None:
-    """Parses an exposition; None for no answer, or an invalid one."""
+    """Parse an exposition; None for no answer, or an invalid one."""
     if text is None:
         return None
     try:

@@ -25,13 +25,13 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 def die_with(parent: int) -> bool:
-    """Makes the kernel kill this process when its parent dies. Returns False when the parent is gone already."""
+    """Make the kernel kill this process when its parent dies. Returns False when the parent is gone already."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     return os.getppid() == parent
 
 
 def dying_with_us(command: Sequence[str]) -> Sequence[str]:
-    """Wraps a command line so that the kernel kills the program when the thread that starts it ends. It uses setpriv
+    """Wrap a command line so that the kernel kills the program when the thread that starts it ends. It uses setpriv
     (util-linux), because Python code between fork and exec may hang in a process with threads; without setpriv it
     returns the command unchanged."""
     guard = shutil.which("setpriv")
@@ -41,12 +41,12 @@ def dying_with_us(command: Sequence[str]) -> Sequence[str]:
 
 
 def name_process(name: str) -> None:
-    """Sets the name that `ps -o comm` and `top` show; the kernel keeps 15 bytes."""
+    """Set the name that `ps -o comm` and `top` show; the kernel keeps 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 def cpu_s(pid: int) -> float:
-    """Returns the CPU time of a process, user and system, in clock ticks of 10 ms; 0 for one that is gone."""
+    """Return the CPU time of a process, user and system, in clock ticks of 10 ms; 0 for one that is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -83,7 +83,7 @@ class Lock:
 
 
 def trim_memory() -> None:
-    """Returns free heap memory to the system, where the libc can."""
+    """Return free heap memory to the system, where the libc can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

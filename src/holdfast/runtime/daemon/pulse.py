@@ -128,7 +128,7 @@ def is_hung(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
 
 
 def last_sign_of_consuming(pulse: Pulse) -> Instant:
-    """Returns the last attempt, not the last success: one that failed because a dependency is unreachable counts."""
+    """Return the last attempt, not the last success: one that failed because a dependency is unreachable counts."""
     # protection: C25
     return pulse.attempt
 
@@ -162,7 +162,7 @@ def is_overdue(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
 
 
 def _just_resumed(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> bool:
-    """Grants deadlines that passed during a suspend the time of one heartbeat."""
+    """Grant deadlines that passed during a suspend the time of one heartbeat."""
     return bool(signs.resumed) and now - signs.resumed <= bounds.heartbeat_after
 
 
@@ -187,7 +187,7 @@ def worker_verdict(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> P
 
 
 def evidence(verdict: PulseVerdict, signs: WorkerSigns, now: Instant) -> str:
-    """Returns the facts behind a verdict, for the parentheses of a sentence."""
+    """Return the facts behind a verdict, for the parentheses of a sentence."""
     pulse = signs.pulse
     if verdict is PulseVerdict.DEAD:
         return _end(signs.exit)

@@ -78,7 +78,7 @@ Step = tuple[RestartState, Sequence[Effect]]
 
 
 def step(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
-    """Advances the state by one check. A verdict that a phase does not know raises KeyError: it is a bug."""
+    """Advance the state by one check. A verdict that a phase does not know raises KeyError: it is a bug."""
     return TRANSITIONS[state.phase, ACTIONS[check.verdict]](state, check, bounds)
 
 
@@ -135,7 +135,7 @@ def _nothing(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> 
 
 
 def backoff(failures: int, jitter: float, bounds: PulseSettings) -> Duration:
-    """Returns the backoff: 0.5 s, doubling to 30 s, each with a jitter of ±25 %."""
+    """Return the backoff: 0.5 s, doubling to 30 s, each with a jitter of ±25 %."""
     whole = min(bounds.backoff_most, bounds.backoff_first * (1 << min(failures, 16)))
     return whole * (0.75 + jitter / 2)
 

@@ -66,12 +66,12 @@ class SupervisedWorker:
     moved: Instant = NEVER
 
     def shown(self) -> Pulse | None:
-        """Returns the pulse of the current process, not of one before it."""
+        """Return the pulse of the current process, not of one before it."""
         pulse = self.pulse.read()
         return pulse if pulse and self.process and pulse.pid == self.process.pid else None
 
     def note_cpu_use(self, now: Instant) -> None:
-        """Notes whether a starting process has used the CPU, its only sign of life before the first heartbeat."""
+        """Note whether a starting process has used the CPU, its only sign of life before the first heartbeat."""
         used = cpu_s(self.process.pid) if self.process is not None else 0.0
         if self.cpu_s < used <= START_CPU_S:
             self.moved = now
@@ -111,7 +111,7 @@ class Supervisor:
         self.workers: list[SupervisedWorker] = []
 
     async def run(self) -> int:
-        """Runs until SIGTERM or SIGINT; a second signal kills the workers at once. Returns the exit code."""
+        """Run until SIGTERM or SIGINT; a second signal kills the workers at once. Returns the exit code."""
         self.paths.prepare()
         lock = Lock(self.paths.lock, f"holdfast {self.role}")
         try:
@@ -129,7 +129,7 @@ class Supervisor:
             lock.release()
 
     def reload(self) -> str:
-        """Applies a changed configuration if all of it is valid, else keeps the running one. Returns the errors."""
+        """Apply a changed configuration if all of it is valid, else keeps the running one. Returns the errors."""
         self._manager.reloading()
         wrong = self._apply_config()
         if wrong:
@@ -145,7 +145,7 @@ class Supervisor:
         return ""
 
     def _apply_config(self) -> str:
-        """Writes a changed configuration to the file that workers read; returns its errors."""
+        """Write a changed configuration to the file that workers read; returns its errors."""
         loaded = self._reload_from()
         if isinstance(loaded, str):
             return loaded
@@ -192,7 +192,7 @@ class Supervisor:
             await _wait(self._until_next_check(), self._stop)
 
     def _until_next_check(self) -> float:
-        """Returns a second, or less when a worker is due to start before that."""
+        """Return a second, or less when a worker is due to start before that."""
         now = self.clock.now()
         starts = [(one.state.start - now).total_seconds() for one in self.workers if one.state.phase is WorkerPhase.DUE]
         return max(0.0, min([CHECK_EVERY_S, *starts]))
@@ -267,7 +267,7 @@ class Supervisor:
         asyncio.get_running_loop().add_reader(worker.pidfd, self._on_exit, worker)
 
     def _on_exit(self, worker: SupervisedWorker) -> None:
-        """Checks a worker that has exited now, not at the next full second."""
+        """Check a worker that has exited now, not at the next full second."""
         asyncio.get_running_loop().remove_reader(worker.pidfd)
         if not self._stop.is_set():
             self._check(worker, self.clock.now())
@@ -279,7 +279,7 @@ class Supervisor:
         worker.process, worker.pidfd = None, -1
 
     def _log_transition(self, worker: SupervisedWorker, before: RestartState, now: Instant) -> None:
-        """Logs and records what changed in the state of a worker."""
+        """Log and record what changed in the state of a worker."""
         name, state = worker.spec.name, worker.state
         trouble = state.trouble
         if state.phase is WorkerPhase.COMPLETED and before.phase is not WorkerPhase.COMPLETED:
@@ -307,7 +307,7 @@ class Supervisor:
         self._decisions.write([record])
 
     async def _stop_workers(self) -> None:
-        """Stops the workers in reverse order; each gets its own grace period."""
+        """Stop the workers in reverse order; each gets its own grace period."""
         self._manager.stopping()
         log.info("stopping", role=self.role)
         for worker in reversed(self.workers):

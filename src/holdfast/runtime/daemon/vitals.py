@@ -40,11 +40,11 @@ class Vitals:
         return self.state == _STARTING
 
     def consumes(self, queue: Queue) -> None:
-        """Sets the queue whose backlog the pulse shows."""
+        """Set the queue whose backlog the pulse shows."""
         self._queue = queue
 
     def attempted(self, *, success: bool, state: str | None = None) -> None:
-        """Notes the end of an attempt. The state is not `ok` before the first successful one."""
+        """Note the end of an attempt. The state is not `ok` before the first successful one."""
         now = self._clock.now()
         self._attempt = now
         if success:
@@ -55,7 +55,7 @@ class Vitals:
             self.state = "ok"
 
     def audited(self, interval: Duration) -> None:
-        """Notes the end of a full pass; it is overdue after three intervals without another one."""
+        """Note the end of a full pass; it is overdue after three intervals without another one."""
         self.audit = self._clock.now() + 3 * interval
 
     def pulse(self, pid: int, now: Instant) -> Pulse:

@@ -83,7 +83,7 @@ class Worker:
         return Context(self.clock, self.vitals, self.decisions, self.metrics)
 
     async def stopped(self, most: Duration) -> bool:
-        """Sleeps that long, or until the worker must stop; returns True when it must."""
+        """Sleep that long, or until the worker must stop; returns True when it must."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most.total_seconds()):
                 await self.stopping.wait()
@@ -93,14 +93,14 @@ class Worker:
         return self.metrics.text()
 
     def reload(self) -> None:
-        """Reads the configuration that the supervisor has checked and written."""
+        """Read the configuration that the supervisor has checked and written."""
         self.config = restore(self.paths.config.read_bytes())
         setup_logging(self.config.log, role=self.role, worker=self.name)
         self.reloaded.set()
         log.info("configuration reloaded", worker=self.name)
 
     def catch_up(self) -> None:
-        """Applies a reload that came before the first pulse; the supervisor signals only workers with a pulse."""
+        """Apply a reload that came before the first pulse; the supervisor signals only workers with a pulse."""
         if restore(self.paths.config.read_bytes()) != self.config:
             self.reload()
 
@@ -124,7 +124,7 @@ class Heartbeat:
         return now
 
     async def run(self) -> None:
-        """Beats until the supervisor hangs."""
+        """Beat until the supervisor hangs."""
         while not self._abandoned(self.beat()):
             due = asyncio.get_running_loop().time() + BEAT
             await asyncio.sleep(BEAT)
@@ -141,7 +141,7 @@ class Heartbeat:
 
 
 async def run_job(worker: Worker, job: Job, supervisor: int, *, once: bool) -> int:
-    """Runs the job beside its heartbeat. Returns the exit code."""
+    """Run the job beside its heartbeat. Returns the exit code."""
     _handle_signals(worker)
     starting = worker.vitals.is_starting
     async with ControlServer(
@@ -169,7 +169,7 @@ async def run_job(worker: Worker, job: Job, supervisor: int, *, once: bool) -> i
 
 
 async def _drain(worker: Worker, work: asyncio.Future[None]) -> None:
-    """Gives the job a bounded time to finish its current work, then cancels it."""
+    """Give the job a bounded time to finish its current work, then cancels it."""
     most = (_DRAIN * worker.config.runtime.term_grace).total_seconds()
     done, _ = await asyncio.wait({work}, timeout=most)
     if not done:
@@ -196,7 +196,7 @@ def _handle_signals(worker: Worker) -> None:
 
 
 def _on_task_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ends the process when a task fails unnoticed: data would silently get hours old (C3)."""
+    """End the process when a task fails unnoticed: data would silently get hours old (C3)."""
     log.error("task failed; the process ends", why=context.get("message"), exc_info=context.get("exception"))
     os._exit(_RETURNED)
 
@@ -229,7 +229,7 @@ async def _run(spec: Spec, role: str, paths: RolePaths, config: Config, supervis
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without interpreter shutdown, which takes up to 0.1 s: workers stop one after another, the
+    """End the process without interpreter shutdown, which takes up to 0.1 s: workers stop one after another, the
     elector last, and the next leader waits for all of them."""
     sys.stdout.flush()
     sys.stderr.flush()

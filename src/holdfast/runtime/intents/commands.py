@@ -44,7 +44,7 @@ class IntentCommands(Generic[K, V]):
         return self._intent_file.intents
 
     def offer(self) -> None:
-        """Adds the commands to the worker's control socket."""
+        """Add the commands to the worker's control socket."""
         self._worker.handlers |= {
             "pause": self._pause,
             "resume": self._resume,
@@ -55,7 +55,7 @@ class IntentCommands(Generic[K, V]):
         }
 
     def readmit_sources(self) -> None:
-        """Counts a forgotten source again once it has delivered a complete list, also at the next start: until that
+        """Count a forgotten source again once it has delivered a complete list, also at the next start: until that
         list arrives there, all its objects would look unwanted."""
         sources = self._sync.sources
         back = [name for name in self._intents.forgotten if name in sources and sources[name].revision is not None]
@@ -119,7 +119,7 @@ class IntentCommands(Generic[K, V]):
         return f"{name} counts as complete and empty; what only this source wanted is deleted, subject to the brake"
 
     async def _held(self, _request: Request, _who: Who) -> Any:
-        """Returns the outstanding changes, as shown before an operator allows them: the total and the first of them."""
+        """Return the outstanding changes, as shown before an operator allows them: the total and the first of them."""
         return {
             "passes": self._reconciler.passes,
             "total": len(self._reconciler.ledger),
@@ -149,10 +149,10 @@ class IntentCommands(Generic[K, V]):
 
 
 def apply_intents(intents: WorkerIntents, clock: Clock, pause_gate: PauseGate[K], brake: Brake[K, V] | None) -> None:
-    """Applies the intents to the gates that they are about."""
+    """Apply the intents to the gates that they are about."""
 
     def instant(at: datetime) -> Instant:
-        """Converts a wall-clock time of this machine to its boot clock."""
+        """Convert a wall-clock time of this machine to its boot clock."""
         return clock.now() + (at - clock.wall())
 
     def deadline(intent: WorkerIntent) -> Instant | None:

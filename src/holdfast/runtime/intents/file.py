@@ -41,7 +41,7 @@ class WorkerIntents(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def request_intent(request: Request, who: Who, clock: Clock) -> WorkerIntent:
-    """Returns the intent in a request. Raises `Declined` without a reason, or for an invalid duration."""
+    """Return the intent in a request. Raises `Declined` without a reason, or for an invalid duration."""
     why, within = request.args.get("reason"), request.args.get("for")
     if not isinstance(why, str) or not why.strip():
         raise Declined("a reason is needed: give it with --reason")

@@ -31,7 +31,7 @@ class Dirty(Generic[K]):
         return key in self._keys
 
     def oldest(self) -> Instant:
-        """Returns when the oldest mark was made; NEVER when nothing is marked."""
+        """Return when the oldest mark was made; NEVER when nothing is marked."""
         first = next(iter(self._keys.values()), NEVER)
         return min(filter(None, (first, self._everything)), default=NEVER)
 
@@ -50,7 +50,7 @@ class Dirty(Generic[K]):
         self._woken.set()
 
     def take(self) -> tuple[bool, Set[K], Instant]:
-        """Returns and clears the marks: whether everything is marked, the keys in order, and the oldest mark."""
+        """Return and clear the marks: whether everything is marked, the keys in order, and the oldest mark."""
         taken = bool(self._everything), self._keys.keys(), self.oldest()
         self._keys = {}
         self._everything = NEVER
@@ -59,11 +59,11 @@ class Dirty(Generic[K]):
         return taken
 
     def begin(self) -> None:
-        """Starts a turn. A `wake` from here on causes another turn: this one may have passed its cause already."""
+        """Start a turn. A `wake` from here on causes another turn: this one may have passed its cause already."""
         self._called = False
 
     async def wait(self, most: Duration) -> None:
-        """Waits until something is marked, or for that long."""
+        """Wait until something is marked, or for that long."""
         try:
             async with asyncio.timeout(max(0.0, most.total_seconds())):
                 await self._woken.wait()
@@ -71,6 +71,6 @@ class Dirty(Generic[K]):
             return
 
     def wake(self) -> None:
-        """Ends a wait although nothing is marked (a gate may have opened, a feed may have changes)."""
+        """End a wait although nothing is marked (a gate may have opened, a feed may have changes)."""
         self._called = True
         self._woken.set()

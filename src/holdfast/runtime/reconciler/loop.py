@@ -86,7 +86,7 @@ class Reconciler(Generic[K, V]):
         self._vitals.audited(self._timings.audit)  # the first full pass gets a whole interval as well
 
     def backlog(self) -> int:
-        """Counts objects, not marks: one that is both marked and outstanding counts once (rule 10)."""
+        """Count objects, not marks: one that is both marked and outstanding counts once (rule 10)."""
         return len(self.dirty) + len(self.ledger) - sum(self.ledger.outstanding(key) is not None for key in self.dirty)
 
     def oldest(self) -> Instant:
@@ -94,7 +94,7 @@ class Reconciler(Generic[K, V]):
         return min(filter(None, waiting), default=NEVER)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Reconciles until `stopping` is set; a batch that has begun is finished first."""
+        """Reconcile until `stopping` is set; a batch that has begun is finished first."""
         self._stopping = stopping
         waker = asyncio.create_task(self._wake_at(stopping))
         try:
@@ -105,7 +105,7 @@ class Reconciler(Generic[K, V]):
             waker.cancel()
 
     async def turn(self) -> None:
-        """Runs one turn: whatever is due now. Never raises because a dependency is unreachable."""
+        """Run one turn: whatever is due now. Never raises because a dependency is unreachable."""
         everything, since = False, NEVER
         keys: Set[K] = set()
         self.dirty.begin()
@@ -176,7 +176,7 @@ class Reconciler(Generic[K, V]):
         self.dirty.mark(keys, since or None)
 
     async def _recheck_gates(self) -> None:
-        """Marks held changes that their gates would release now, and requests the list that could release the brake."""
+        """Mark held changes that their gates would release now, and request the list that could release the brake."""
         now = self._clock.now()
         if not len(self.ledger) or now < self._recheck:
             return
@@ -208,7 +208,7 @@ class Reconciler(Generic[K, V]):
         return next((c for gate in self._gates if (c := gate.judge(change, tally, have, now)) is not None), None)
 
     async def _full_pass(self) -> None:
-        """Merges source and target page by page, in constant memory for unchanged objects.
+        """Merge source and target page by page, in constant memory for unchanged objects.
 
         Creates and replaces are applied with their page; deletes wait for the end, so that the brake sees their total,
         and so does every create that may be half of a move.
@@ -254,7 +254,7 @@ class Reconciler(Generic[K, V]):
         self._vitals.audited(self._timings.audit)
 
     async def _apply_live_changes(self) -> Set[K]:
-        """Reconciles the keys marked since the pass began and returns them; the rest of the pass skips them."""
+        """Reconcile the keys marked since the pass began and return them; the rest of the pass skips them."""
         await self._fetch()
         everything, keys, since = self.dirty.take()
         if everything:
@@ -264,14 +264,14 @@ class Reconciler(Generic[K, V]):
         return keys
 
     async def _unchanged_since(self, changes: list[Change[K, V]]) -> list[Change[K, V]]:
-        """Drops the changes of keys marked since the pass began: they are compared again."""
+        """Drop the changes of keys marked since the pass began: they are compared again."""
         # protection: C22, written from the old list a deleted object would be created again
         if changes:
             await self._fetch()
         return [change for change in changes if change.key not in self.dirty]
 
     async def _move(self, moves: Rekeying[K, V], deletes: list[Change[K, V]]) -> list[Change[K, V]]:
-        """Applies the withheld creates and the moves; returns the deletes that are not part of a move."""
+        """Apply the withheld creates and the moves; returns the deletes that are not part of a move."""
         new = await self._unchanged_since(moves.rest())
         await self._plan_and_apply(new, {change.key for change in new})
         for found in moves.found(self._timings.batch):
@@ -306,7 +306,7 @@ class Reconciler(Generic[K, V]):
         return list(changed(ordered, wanted, present, self.place.same))
 
     async def _still_wanted(self, batch: Sequence[Change[K, V]]) -> list[Change[K, V]]:
-        """Drops the deletes whose object is desired again by now."""
+        """Drop the deletes whose object is desired again by now."""
         # protection: N4, each delete is checked just before it is sent
         deletes = {change.key for change in batch if change.op is Op.DELETE}
         if not deletes:
@@ -362,21 +362,21 @@ class Reconciler(Generic[K, V]):
         return self._have
 
     def held(self) -> Counter[str]:
-        """Counts the changes that each gate holds."""
+        """Count the changes that each gate holds."""
         return Counter(entry.closed.gate for entry in self.ledger if entry.closed and entry.is_held)
 
     def seal(self, gate: str) -> str:
-        """Returns a digest of exactly the objects that the gate holds, so that an operator allows what was shown."""
+        """Return a digest of exactly the objects that the gate holds, so that an operator allows what was shown."""
         held = sorted(self.place.show(s.change.key) for s in self.ledger if s.closed and s.closed.gate == gate)
         return hashlib.sha256("\0".join(held).encode()).hexdigest()[:16]
 
     def outstanding_for(self, key: K) -> OutstandingChange | None:
-        """Describes the outstanding change of one object; None when it is as desired."""
+        """Describe the outstanding change of one object; None when it is as desired."""
         entry = self.ledger.outstanding(key)
         return None if entry is None else self.describe(entry)
 
     def outstanding(self, most: int = 1_000) -> list[OutstandingChange]:
-        """Describes the outstanding changes, as `plan`, `allow`, `status` and `explain` show them."""
+        """Describe the outstanding changes, as `plan`, `allow`, `status` and `explain` show them."""
         return [self.describe(entry) for entry in itertools.islice(self.ledger, most)]
 
     def describe(self, entry: Outstanding[K, V]) -> OutstandingChange:

@@ -36,7 +36,7 @@ class DecisionNarrator(Generic[K, V]):
         self._metrics = context.metrics
 
     def held(self, news: Sequence[tuple[Change[K, V], Closed]]) -> None:
-        """Records new holds. A change that waits for its retry was recorded as failed already."""
+        """Record new holds. A change that waits for its retry was recorded as failed already."""
         place = self._place
         for change, closed in news:
             if closed.gate in place.quiet:
@@ -104,7 +104,7 @@ class DecisionNarrator(Generic[K, V]):
     def _by_values(
         self, changes: Sequence[Change[K, V]], groups: Sequence[Sequence[Change[K, V]]]
     ) -> Iterable[tuple[str, Sequence[Change[K, V]]]]:
-        """Groups changes by their values in words; one group without values when there are more than a few."""
+        """Group changes by their values in words; one group without values when there are more than a few."""
         found: dict[str, list[Change[K, V]]] = {}
         for some in groups:
             found.setdefault(self._values(some[0]), []).extend(some)
@@ -113,7 +113,7 @@ class DecisionNarrator(Generic[K, V]):
         return found.items() if 0 < len(found) <= _NAMED else [("", changes)]
 
     def _record_each(self, groups: Sequence[Sequence[Change[K, V]]]) -> None:
-        """Writes one record per change. Changes of a group differ only in their key, so a record is built once."""
+        """Write one record per change. Changes of a group differ only in their key, so a record is built once."""
         at, show = self._clock.wall(), self._place.show
         records = [(self._record(at, some[0], "applied"), some) for some in groups]
         self._write(record for record, some in records if len(some) == 1)
@@ -143,13 +143,13 @@ class DecisionNarrator(Generic[K, V]):
         )
 
     def _words(self, change: Change[K, V]) -> tuple[str, str, str]:
-        """Returns the sentence of an applied change, its old owner and its new owner."""
+        """Return the sentence of an applied change, its old owner and its new owner."""
         old, new, values = _owner(change.old), _owner(change.new), self._values(change)
         shown = f" ({values})" if values else ""
         return f"{self._place.done[change.op]}{shown}{_because(old, new)}", old, new
 
     def _values(self, change: Change[K, V]) -> str:
-        """Formats the old and new value where the place formats values: `ACTIVE → DOWN`."""
+        """Format the old and new value where the place formats values: `ACTIVE → DOWN`."""
         show = self._place.show_value
         old = show(change.old.value) if change.old is not None else ""
         if not old or change.new is None:
@@ -166,7 +166,7 @@ class DecisionNarrator(Generic[K, V]):
 
 
 def _by_op(changes: Sequence[Change[K, V]]) -> _Sorted[K, V]:
-    """Groups changes by operation, in the order of application."""
+    """Group changes by operation, in the order of application."""
     ops: set[Op] = set(map(_OP, changes))
     if len(ops) == 1:
         return {ops.pop(): changes}
@@ -178,6 +178,6 @@ def _owner(owned: Owned[V] | None) -> str:
 
 
 def _because(old: str, new: str) -> str:
-    """Names the source and revision that caused the change; revision 0 stands for none."""
+    """Name the source and revision that caused the change; revision 0 stands for none."""
     source = (new or old).removesuffix("@0")
     return f": now wanted by {source}" if new else f": last wanted by {source}, no longer wanted"

@@ -29,7 +29,7 @@ class OutstandingChange(msgspec.Struct, frozen=True):
 
 
 def describe(outstanding: Outstanding[K, V], *, key: str, kind: str, now: Instant) -> OutstandingChange:
-    """Describes a ledger entry; `key` and `kind` are the words of its place."""
+    """Describe a ledger entry; `key` and `kind` are the words of its place."""
     closed = outstanding.closed if outstanding.is_held else None
     return OutstandingChange(
         op=outstanding.change.op.name.lower(),

@@ -23,15 +23,15 @@ class Source(Protocol[K, V]):
     """Desired state. Raises `Away` while it is unreachable or incomplete."""
 
     async def read(self, after: K | None, upto: K | None) -> Run[K, V]:
-        """Returns the desired objects with keys in (after, upto], in key order; None stands for no bound."""
+        """Return the desired objects with keys in (after, upto], in key order; None stands for no bound."""
         ...
 
     async def get(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
-        """Returns the desired objects of these keys now; a key that is not desired is missing from the answer."""
+        """Return the desired objects of these keys now; a key that is not desired is missing from the answer."""
         ...
 
     async def refresh(self) -> None:
-        """Returns once `read` and `get` answer from a fresh, complete, linearizable list."""
+        """Return once `read` and `get` answer from a fresh, complete, linearizable list."""
         ...
 
 
@@ -39,15 +39,15 @@ class Target(Protocol[K, V]):
     """Actual state, and how it is changed. Raises `Away` while it is unreachable."""
 
     async def read(self, after: K | None) -> tuple[Run[K, V], K | None]:
-        """Returns a page of the objects above that key, in key order, and the key after which the next page begins."""
+        """Return a page of the objects above that key, in key order, and the key after which the next page begins."""
         ...
 
     async def get(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
-        """Returns the present objects of these keys now; the answer may include others."""
+        """Return the present objects of these keys now; the answer may include others."""
         ...
 
     async def apply(self, ready: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
-        """Applies these changes, idempotently, and returns one outcome for each."""
+        """Apply these changes, idempotently, and return one outcome for each."""
         ...
 
 
@@ -55,11 +55,11 @@ class Feed(Protocol[K_co]):
     """Durable list of changes at the source, such as an outbox. Raises `Away` while it is unreachable."""
 
     async def fetch(self) -> Collection[K_co]:
-        """Returns the keys of new changes. The loop calls it before each turn."""
+        """Return the keys of new changes. The loop calls it before each turn."""
         ...
 
     async def settle(self, is_open: Callable[[K_co], bool]) -> bool:
-        """Removes the changes whose keys are all settled; True when there is more to fetch. Called after each turn."""
+        """Remove the changes whose keys are all settled; True when there is more to fetch. Called after each turn."""
         ...
 
 

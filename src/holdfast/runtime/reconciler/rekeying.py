@@ -28,7 +28,7 @@ class Rekeying(Generic[K, V]):
         self._moving: set[K] = set()
 
     def begin(self) -> None:
-        """Starts a new pass and forgets the last one."""
+        """Start a new pass and forget the last one."""
         self._arriving.clear()
         self._leaving.clear()
         self._moving.clear()
@@ -38,7 +38,7 @@ class Rekeying(Generic[K, V]):
         return key in self._moving
 
     def withhold(self, changes: Sequence[Change[K, V]]) -> list[Change[K, V]]:
-        """Adds the changes of a page; returns those to apply with the page."""
+        """Add the changes of a page; returns those to apply with the page."""
         # protection: C35
         ready: list[Change[K, V]] = []
         for change in changes:
@@ -55,16 +55,16 @@ class Rekeying(Generic[K, V]):
         return ready
 
     def _release_new(self) -> list[Change[K, V]]:
-        """Releases the withheld creates whose object was not found under another key so far."""
+        """Release the withheld creates whose object was not found under another key so far."""
         new = [one for one in self._arriving if one not in self._leaving]
         return [self._arriving.pop(one) for one in new]
 
     def rest(self) -> list[Change[K, V]]:
-        """Returns, at the end of the pass, the creates that are not moves."""
+        """Return, at the end of the pass, the creates that are not moves."""
         return self._release_new()
 
     def found(self, most: int) -> Iterator[list[Change[K, V]]]:
-        """Yields, at the end of the pass, both halves of each move, in batches of about `most` changes."""
+        """Yield, at the end of the pass, both halves of each move, in batches of about `most` changes."""
         some: list[Change[K, V]] = []
         for one, arriving in self._arriving.items():
             leaving = self._leaving[one]

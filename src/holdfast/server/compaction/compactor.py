@@ -81,7 +81,7 @@ class Compactor:
             await self.check()
 
     async def check(self) -> None:
-        """Checks once. No answer of the store ends the periodic check."""
+        """Check once. No answer of the store ends the periodic check."""
         try:
             await self._check_size()
             fenced = self._fenced()
@@ -173,7 +173,7 @@ class Compactor:
             log.info("store history kept", revision=self._revision, reason=verdict.why.value)
 
     async def _compact(self, verdict: CompactionVerdict) -> int:
-        """Returns the revision up to which the history is compacted now."""
+        """Return the revision up to which the history is compacted now."""
         try:
             await self._store.compact(verdict.upto)
         except Compacted as theirs:

@@ -63,7 +63,7 @@ class LastCompaction:
 
 
 def compaction_verdict(revision: int, last: Checked | None, noted: LastCompaction | None = None) -> CompactionVerdict:
-    """Decides for a store at that revision; `noted` is the memory of the check a period ago."""
+    """Decide for a store at that revision; `noted` is the memory of the check a period ago."""
     stood, written = (noted.revision, noted.written) if noted is not None else (0, False)
     if last is None and not stood:
         return CompactionVerdict(Why.FIRST)
@@ -77,6 +77,6 @@ def compaction_verdict(revision: int, last: Checked | None, noted: LastCompactio
 
 
 def read_last(value: bytes, mod_revision: int) -> Checked | None:
-    """Parses the value of `last`; None where it is not a number, as before the first check."""
+    """Parse the value of `last`; None where it is not a number, as before the first check."""
     text = value.strip()
     return Checked(int(text), mod_revision) if text.isdigit() and len(text) < 20 else None

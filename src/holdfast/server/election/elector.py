@@ -133,7 +133,7 @@ class Elector:
         """The term that the history lacks because writing it failed; tried again with the next renewal."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Takes part in the election until `stopping` is set; then gives leadership back, in bounded time."""
+        """Take part in the election until `stopping` is set; then gives leadership back, in bounded time."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in (self._run_effects(), self._tick(), self._watch())]
             await stopping.wait()
@@ -149,19 +149,19 @@ class Elector:
                 task.cancel()
 
     def leave(self, why: LossReason, rest: Duration | None = None) -> None:
-        """Gives up leadership and stops campaigning."""
+        """Give up leadership and stop campaigning."""
         self._handle(machine.Leave(self._now(), why, rest))
 
     def rejoin(self, why: LossReason) -> None:
-        """Takes part again as far as that reason to leave is concerned."""
+        """Take part again as far as that reason to leave is concerned."""
         self._handle(machine.Rejoin(self._now(), why))
 
     def read_leader(self) -> None:
-        """Reads the leader key soon, because it may have changed."""
+        """Read the leader key soon, because it may have changed."""
         self._enqueue(machine.ReadLeader.NOW)
 
     def _enqueue(self, effect: Effect) -> None:
-        """Queues one read at most: more of them would only delay a renewal or a resignation behind them."""
+        """Queue one read at most: more of them would only delay a renewal or a resignation behind them."""
         if effect is machine.ReadLeader.NOW:
             if self._read_queued:
                 return
@@ -251,7 +251,7 @@ class Elector:
             self._on_attempt(self.state, success=not isinstance(event, _FAILURES))
 
     async def _run_effect(self, effect: Effect) -> Event | None:
-        """Makes one attempt and returns its event. No answer in time is a failed attempt."""
+        """Make one attempt and return its event. No answer in time is a failed attempt."""
         try:
             async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
                 return await self._attempt(effect)
@@ -304,7 +304,7 @@ class Elector:
         return machine.Beaten(self._now(), _seen(entries[0] if entries else None))
 
     def _read_vacancy_reason(self, stored: int | Sequence[Entry]) -> None:
-        """Reads the reason from the history: the server that ended the last term recorded why."""
+        """Read the reason from the history: the server that ended the last term recorded why."""
         assert not isinstance(stored, int)
         history = self._decoded(stored[0] if stored else None)
         if history.periods:
@@ -361,7 +361,7 @@ class Elector:
         return machine.Resigned(self._now())
 
     async def _delete_key(self, compares: Sequence[Compare], term: int, why: str) -> bool:
-        """Deletes the leader key, and in the same transaction records the reason in the history."""
+        """Delete the leader key, and in the same transaction records the reason in the history."""
         record = await self._ended(term, why)
         try:
             return (await self._store.txn(compares, [Delete(self._key), *record])).succeeded

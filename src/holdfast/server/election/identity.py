@@ -40,7 +40,7 @@ class IdentityCheck:
     """True while the last sighting of the store could not be saved."""
 
     async def check(self, now: Instant) -> Judgement:
-        """Reads the store's identity and judges it by what is remembered."""
+        """Read the store's identity and judge it by what is remembered."""
         remembered = self.memory.load()
         found = await read_identity(self.store, self.region)
         judgement = classify_store(remembered, found)
@@ -57,7 +57,7 @@ class IdentityCheck:
         return judgement
 
     async def _remember(self, known: SeenStore) -> None:
-        """Saves in a thread, because the loop has leases to renew and a disk may be slow. A disk that takes no writes
+        """Save in a thread, because the loop has leases to renew and a disk may be slow. A disk that takes no writes
         costs the knowledge of the last revisions, not the leadership."""
         try:
             await asyncio.to_thread(self.memory.keep, known)
@@ -74,7 +74,7 @@ class IdentityCheck:
         return self.judgement if wrong else None
 
     async def create(self, fenced: FencedStore) -> None:
-        """Gives an identity to a store that has none; another leader's wins if it was faster."""
+        """Give an identity to a store that has none; another leader's wins if it was faster."""
         remembered = self.memory.load()
         identity = Identity(remembered.fleet, remembered.epoch + 1) if remembered else Identity(uuid.uuid4().hex, 1)
         try:

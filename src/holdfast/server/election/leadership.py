@@ -95,7 +95,7 @@ class NotLeading:
 def leadership_verdict(
     shown: LeadershipCell | None, ended: Sequence[TermEnded | None], now: Instant
 ) -> Leading | NotLeading:
-    """Decides from the board: from the elector's cell, and the terms that workers found to be over."""
+    """Decide from the board: from the elector's cell, and the terms that workers found to be over."""
     if shown is None:
         return NotLeading(LeaderReason.NOT_LEADER, NEVER, "the elector has shown nothing yet")
     if shown.why == LeaderReason.PAUSED.label:
@@ -132,7 +132,7 @@ class Leadership:
 
     @classmethod
     def of(cls, worker: Worker) -> Leadership:
-        """Opens the cells of the board that this worker reads and writes."""
+        """Open the cells of the board that this worker reads and writes."""
         ended = term_ended_cells(worker)
         shown = worker.board.cell(LEADERSHIP_CELL, LeadershipCell)
         return cls(shown, ended[term_ended_cell(worker.name)], list(ended.values()), worker.clock)
@@ -141,7 +141,7 @@ class Leadership:
         return leadership_verdict(self._shown.read(), [cell.read() for cell in self._ended], self._clock.now())
 
     async def confirm(self, store: Store, leader_key: bytes) -> Leading | NotLeading:
-        """Asks the store, before anything long. If the store disagrees, the board shows it to all workers (C2)."""
+        """Ask the store, before anything long. If the store disagrees, the board shows it to all workers (C2)."""
         state = self.check()
         if isinstance(state, NotLeading):
             return state
@@ -152,7 +152,7 @@ class Leadership:
         return self.check()
 
     def depose(self, term: int) -> None:
-        """Marks a term that the store refused: all workers of this server see it, and the elector gives it up."""
+        """Mark a term that the store refused: all workers of this server see it, and the elector gives it up."""
         self._own.write(TermEnded(term))
 
     def left(self, last: Leading) -> Duration:
@@ -197,7 +197,7 @@ _STOP_WITHIN = Duration(milliseconds=100)
 async def while_leading(
     leadership: Leadership, work: Work, stopping: asyncio.Event, *, die: Callable[[str], NoReturn]
 ) -> None:
-    """Runs `work` whenever this server leads; cancels it when leadership is lost.
+    """Run `work` whenever this server leads; cancels it when leadership is lost.
 
     Work that returns while the term lasts is begun again a moment later. Work that raises `Deposed` ends its term for
     the whole server. Work that does not stop before the lease may have run out ends the process (`die`): the fence
@@ -231,7 +231,7 @@ async def _work_one_term(
 async def _while_it_lasts(
     task: asyncio.Future[None], leadership: Leadership, leading: Leading, stopping: asyncio.Event
 ) -> Leading:
-    """Waits until the work, the term or the process ends. Returns the last known state of the term."""
+    """Wait until the work, the term or the process ends. Returns the last known state of the term."""
     last = leading
     while not task.done() and not stopping.is_set():
         await asyncio.sleep(_CHECK_EVERY)

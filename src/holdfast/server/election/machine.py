@@ -467,7 +467,7 @@ def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: Ser
 
 
 def _rejoin(state: Election, event: Rejoin, timings: ServerSettings) -> Step:
-    """Ends that one reason; a timed rest runs to its end."""
+    """End that one reason; a timed rest runs to its end."""
     state = replace(state, withheld=state.withheld - ({event.why} - {LossReason.STOPPED}))
     if state.phase is not ElectionPhase.RESTING:
         return state, ()

@@ -64,12 +64,12 @@ class Registrar:
             await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
 
     async def withdraw(self) -> None:
-        """Gives the name back, at a clean stop. If that fails, its lease expires."""
+        """Give the name back, at a clean stop. If that fails, its lease expires."""
         await self._key.revoke()
         self._revision = 0
 
     async def register(self) -> None:
-        """Renews our entry, or takes the name if it is free."""
+        """Renew our entry, or take the name if it is free."""
         if self._revision:
             await self._renew()
         if not self._revision:
@@ -111,7 +111,7 @@ class Registrar:
         self._on_name_taken(f"the name {self._name} is taken by {who}: give this server another server.name")
 
     async def _write(self, created: int) -> int:
-        """Writes our entry if the key has this create-revision. Returns the revision; 0 if it has another one."""
+        """Write our entry if the key has this create-revision. Returns the revision; 0 if it has another one."""
         compare = Compare(self._key.key, Aspect.CREATE_REVISION, created)
         result = await self._key.txn([compare], [self._key.put(SERVER.encode(self._report()))])
         return result.revision if result.succeeded else 0

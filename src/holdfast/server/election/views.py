@@ -71,7 +71,7 @@ class HostSeen(msgspec.Struct, frozen=True):
 
 
 async def read_host(store: Store, region: Region, name: str) -> HostSeen:
-    """Raises `StoreAway` or `StoreError`; `NameRefused` where no host can have that name."""
+    """Raise `StoreAway` or `StoreError`; `NameRefused` where no host can have that name."""
     bad: list[str] = []
     host: Host | None = await _read(store, HOST, region, name, bad)
     alive: AgentStatus | None = await _read(store, AGENT_STATUS, region, name, bad)

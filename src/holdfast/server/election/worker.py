@@ -113,7 +113,7 @@ class ElectorJob:
         }
 
     async def run(self) -> None:
-        """Writes nothing, and does not campaign, before the store is known to be ours."""
+        """Write nothing, and does not campaign, before the store is known to be ours."""
         try:
             while not await self._store_is_ours():
                 if await self._worker.stopped(_IDENTITY_RETRY):
@@ -138,14 +138,14 @@ class ElectorJob:
         await self.registrar.withdraw()
 
     async def _take_name(self) -> None:
-        """Registers before the first campaign: a second server of the same name must not lead even for a moment."""
+        """Register before the first campaign: a second server of the same name must not lead even for a moment."""
         try:
             await self.registrar.register()
         except (StoreAway, StoreError) as error:
             log.debug("cannot register; retrying", server=self._me.name, error=str(error))
 
     async def _store_is_ours(self) -> bool:
-        """Reads the store's identity. While it is unreachable or foreign, this server waits and shows the reason."""
+        """Read the store's identity. While it is unreachable or foreign, this server waits and shows the reason."""
         self._worker.vitals.duty = self._worker.clock.now() + 2 * self._worker.config.server.ttl
         try:
             judgement = await self.identity.check(self._worker.clock.now())
@@ -333,7 +333,7 @@ class ElectorJob:
         return f"{self._me.name} takes part in elections again"
 
     def _apply_pause(self) -> None:
-        """Applies the operator's pause. It survives restarts and ends with `resume` or when it expires."""
+        """Apply the operator's pause. It survives restarts and ends with `resume` or when it expires."""
         wanted, paused = self._is_pause_wanted(), LossReason.PAUSED in self.elector.state.withheld
         if wanted and not paused:
             self.elector.leave(LossReason.PAUSED)

@@ -43,7 +43,7 @@ class EtcdIntents:
         self._allowance: Allowance | None = None
 
     async def read(self) -> None:
-        """Raises `Away` while the store does not answer."""
+        """Raise `Away` while the store does not answer."""
         async with self._reading:
             try:
                 found = await self._store.txn([], [Get(self._pause_key), Get(self._brake_key)])
@@ -75,19 +75,19 @@ class EtcdIntents:
         await self._store.put(self._pause_key, INTENT.encode(pause))
 
     async def delete_pause(self) -> bool:
-        """Returns whether there was a pause."""
+        """Return whether there was a pause."""
         return bool(await self._store.delete(self._pause_key))
 
     async def allow(self, fenced: FencedStore, allowance: Allowance) -> None:
         await fenced.put(self._brake_key, ALLOWANCE.encode(allowance))
 
     async def extend_allowance(self, fenced: FencedStore, written: int) -> None:
-        """Covers what was written under a timed allowance, so that agents need no allowance of their own."""
+        """Cover what was written under a timed allowance, so that agents need no allowance of their own."""
         if self.allowed_until is not None and self._allowance is not None and written > self._allowance.revision:
             await self.allow(fenced, msgspec.structs.replace(self._allowance, revision=written))
 
     def _instant(self, at: datetime) -> Instant:
-        """Converts a wall-clock time to this machine's boot clock."""
+        """Convert a wall-clock time to this machine's boot clock."""
         return self._clock.now() + (at - self._clock.wall())
 
 

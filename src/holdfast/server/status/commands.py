@@ -55,7 +55,7 @@ class StatusCommands(Generic[T, V]):
         }
 
     async def _allow(self, request: Request, who: Who) -> str:
-        """Releases exactly the losses that were shown, and no others."""
+        """Release exactly the losses that were shown, and no others."""
         asked = request_intent(request, who, self._worker.clock)
         if asked.until is not None:
             raise Declined(f"{self._rules.name}/{GATE} is opened once, for what is held now: use --once")
@@ -74,7 +74,7 @@ class StatusCommands(Generic[T, V]):
         return f"{count:,} agents are declared lost"
 
     async def _explain(self, request: Request, _who: Who) -> Any:
-        """Shows everything that a status was computed from."""
+        """Show everything that a status was computed from."""
         name = str(request.args.get("name", ""))
         name_of = self._rules.object_name
         found = [key for key in self._term.target.written if name_of(key) == name]
@@ -103,7 +103,7 @@ class StatusCommands(Generic[T, V]):
         return self._rules.host(key) not in self._rules.orphans()
 
     async def _orphans(self, _request: Request, _who: Who) -> Any:
-        """Lists the endpoints that no agent programs: their host has no live agent."""
+        """List the endpoints that no agent programs: their host has no live agent."""
         rules = self._rules
         hosts = rules.orphans()
         keys = [key for key in sorted(rules.keys()) if rules.host(key) in hosts]

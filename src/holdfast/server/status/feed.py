@@ -37,7 +37,7 @@ GATHER = Duration(milliseconds=250)
 
 
 async def follow(mirror: Mirror[T], name: str) -> None:
-    """Keeps a mirror running through errors of the store, so that the tasks beside it go on."""
+    """Keep a mirror running through errors of the store, so that the tasks beside it go on."""
     await mirror.keep_running(
         lambda error: log.warning("mirror failed; retrying", mirror=name, error=str(error)), RETRY
     )
@@ -78,7 +78,7 @@ class StatusFeed(Generic[T, V]):
         return min(filter(None, (pending, self._since if self._taken else NEVER)), default=NEVER)
 
     async def listen(self) -> None:
-        """Takes changes from the mirror, without end."""
+        """Take changes from the mirror, without end."""
         while True:
             behind, began = self._behind(), self.oldest()
             deltas = await self._mirror.take(MOST)
@@ -91,7 +91,7 @@ class StatusFeed(Generic[T, V]):
             await asyncio.sleep(GATHER.total_seconds())
 
     def take(self, deltas: Sequence[Delta[T]], behind: Backlog) -> None:
-        """Notes which objects to compare, and judges the age of the reports."""
+        """Note which objects to compare, and judge the age of the reports."""
         note_reports(self._rules, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
         self._taken |= dict.fromkeys(self._rules.affected(deltas))
         if self._rules.dated:

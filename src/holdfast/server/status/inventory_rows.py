@@ -26,11 +26,11 @@ OVERLAP_EVERY = Duration(seconds=5)
 
 class InventoryRows(Protocol):
     async def reload(self) -> None:
-        """Reads all rows."""
+        """Read all rows."""
         ...
 
     async def follow(self, now: Instant) -> Collection[bytes]:
-        """Returns the status keys of what has changed since the last call."""
+        """Return the status keys of what has changed since the last call."""
         ...
 
 

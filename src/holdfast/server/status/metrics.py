@@ -54,7 +54,7 @@ class StatusMetrics:
         self._raise_to(self._misplaced_reports, "misplaced", misplaced_reports)
 
     def clear(self) -> None:
-        """Clears the gauges: a server that does not lead knows nothing of the fleet."""
+        """Clear the gauges: a server that does not lead knows nothing of the fleet."""
         for gauge in (self._behind, self._oldest, self._skew, self._delay, self._orphans, self._bad, self._held):
             gauge.set(0)
         self._objects.clear()

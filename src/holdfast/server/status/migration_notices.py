@@ -204,7 +204,7 @@ class MigrationNotices:
         return {"endpoint": name, "error": error}
 
     async def _compare_periodically(self) -> None:
-        """Compares all migrations every second: they are few and short."""
+        """Compare all migrations every second: they are few and short."""
         while True:
             await asyncio.sleep(COMPARE_EVERY.total_seconds())
             if self.mirror.synced and (self.mirror.objects or self.target.written):

@@ -59,7 +59,7 @@ class StatusSource(Generic[T, V]):
         return wanted[first : self._next]
 
     async def _begin_pass(self) -> None:
-        """Computes what is wanted now; a key that changes during the pass is compared again (C22)."""
+        """Compute what is wanted now; a key that changes during the pass is compared again (C22)."""
         self._pass, self._next = [], 0
         keys, lost = sorted(self._rules.keys()), set[str]()
         for start in range(0, len(keys), PAGE):
@@ -75,7 +75,7 @@ class StatusSource(Generic[T, V]):
         return found
 
     def readable_again(self) -> Collection[bytes]:
-        """Returns, once, the keys whose value was unreadable when it was compared and is readable now: an equal value
+        """Return, once, the keys whose value was unreadable when it was compared and is readable now: an equal value
         is no change of the mirror, and would never be compared."""
         readable = self._unreadable - self._mirror.bad.keys()
         self._unreadable -= readable
@@ -93,7 +93,7 @@ class StatusSource(Generic[T, V]):
         self._rules.reports, self._rules.bad = self._mirror.objects, self._mirror.bad
 
     def _wanted(self, keys: Collection[bytes], lost: set[str]) -> dict[bytes, Owned[V]]:
-        """Computes what is wanted for these keys. Hosts that would be lost by it are added to `lost`."""
+        """Compute what is wanted for these keys. Hosts that would be lost by it are added to `lost`."""
         self._use_mirror()  # keeps rules and mirror in step, also after a new list
         want, is_loss = self._rules.want, self._rules.is_loss
         written, revision = self._target.written, self._mirror.revision

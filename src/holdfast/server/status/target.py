@@ -113,7 +113,7 @@ class ObservedTarget(Generic[V]):
         return self.written
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
-        """Writes all changes in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
+        """Write all changes in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
         at = self._clock.wall()
         rows: dict[bytes, list[bytes]] = {}
         made: dict[bytes, WrittenRow[V]] = {}

@@ -132,7 +132,7 @@ class StatusTerm(Generic[T, V]):
         return Backlog(revisions, self._count(late), self.context.clock.now() - oldest)
 
     def _count(self, outstanding: Iterable[Outstanding[bytes, V]]) -> int:
-        """Counts without iterating over what waits at the mirror, which may be much."""
+        """Count without iterating over what waits at the mirror, which may be much."""
         mirror = self.mirror
         keys = {*self.feed.taken, *self.reconciler.dirty, *(one.change.key for one in outstanding)}
         if not mirror.backlog:
@@ -140,7 +140,7 @@ class StatusTerm(Generic[T, V]):
         return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Works until cancelled or `stopping` is set. Raises `Deposed`."""
+        """Work until cancelled or `stopping` is set. Raises `Deposed`."""
         await until_first(
             {
                 "reconciler": self.reconciler.run(stopping),
@@ -161,13 +161,13 @@ class StatusTerm(Generic[T, V]):
             self.check()
 
     def apply_pause(self, pause: Pause | None) -> None:
-        """Puts an operator's pause into effect, or ends it, whichever server accepted it."""
+        """Put an operator's pause into effect, or end it, whichever server accepted it."""
         before, self.pause.pause = self.pause.pause, pause
         if (before is None) != (pause is None):
             self.reconciler.dirty.mark_all()
 
     def check(self) -> None:
-        """Warns when a change has waited for too long, compares unreadable values, and updates the metrics."""
+        """Warn when a change has waited for too long, compare unreadable values, and update the metrics."""
         now = self.context.clock.now()
         self._revisions.append((now, self.mirror.revision))
         note_reports(self.rules, self.mass_loss)  # reports without a change can end a hold, too

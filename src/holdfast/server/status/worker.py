@@ -130,7 +130,7 @@ class StatusWorker(LeaderWork):
         term.apply_pause(self.intents.pause)
 
     async def _raise_fence(self, leading: Leading) -> Fence | None:
-        """Raises the inventory's fence, before anything else. None: this server does not lead after all."""
+        """Raise the inventory's fence, before anything else. None: this server does not lead after all."""
         while True:
             try:
                 if not await self.is_confirmed(leading):
@@ -147,7 +147,7 @@ class StatusWorker(LeaderWork):
             await asyncio.sleep(_RETRY.total_seconds())
 
     async def _catch_up(self, term: int) -> None:
-        """Waits for all reports up to the beginning of this term: the leader's key is watched together with them. With
+        """Wait for all reports up to the beginning of this term: the leader's key is watched together with them. With
         fewer, rows that the last leader wrote would be reverted and written again."""
         try:
             async with asyncio.timeout(_CATCH_UP.total_seconds()):
@@ -189,7 +189,7 @@ class StatusWorker(LeaderWork):
             await self._drain()
 
     async def _drain(self) -> None:
-        """Discards the changes that wait: the mirror has them, and a follower does not handle them one by one."""
+        """Discard the changes that wait: the mirror has them, and a follower does not handle them one by one."""
         try:
             async with self._draining, asyncio.timeout(_DRAIN_S):
                 while self._kind.mirror.backlog:

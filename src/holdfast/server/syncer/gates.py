@@ -59,7 +59,7 @@ class IdentityVerdict:
 def identity_verdict(
     inventory_fleet: str | None, found: StoreIdentity, remembered: SeenStore | None, fresh: str
 ) -> IdentityVerdict:
-    """Judges two ids by what this server remembers of the store. `fresh` is an unused id."""
+    """Judge two ids by what this server remembers of the store. `fresh` is an unused id."""
     if isinstance(found.identity, Bad):
         return IdentityVerdict(FleetIdentityReason.STORE_RESTORED)
     store_fleet = found.identity.fleet if found.identity else None
@@ -98,7 +98,7 @@ class FleetIdentityGate:
     since: Instant = NEVER
 
     def note(self, verdict: IdentityVerdict, now: Instant) -> bool:
-        """Takes the latest verdict. Returns whether it differs from the one before."""
+        """Take the latest verdict. Returns whether it differs from the one before."""
         changed = verdict.closed is not self.verdict.closed or not self.since
         if changed:
             self.since = now

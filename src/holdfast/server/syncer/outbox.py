@@ -41,7 +41,7 @@ class Outbox:
         return self._announced[key] > 0
 
     async def fetch(self) -> Collection[bytes]:  # protection: C19
-        """Returns the keys of new rows. Always reads from the beginning: rows may commit late (C37)."""
+        """Return the keys of new rows. Always reads from the beginning: rows may commit late (C37)."""
         fresh = await self._run_in_thread(self._unseen)
         self._more = len(fresh) >= MOST_NOTED
         self._noted.update((one.id, one) for one in fresh)

@@ -40,7 +40,7 @@ def network_in(value: bytes) -> str:
 
 
 async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
-    """Waits until the loop has finished more passes than that."""
+    """Wait until the loop has finished more passes than that."""
     while reconciler.passes <= passes:  # noqa: ASYNC110 -- the loop has no event for the end of a pass
         await asyncio.sleep(_POLL_S)
 
@@ -104,7 +104,7 @@ class Resync:
         self._compared = 0
 
     async def answer(self, request: Request, _who: Who) -> dict[str, Any]:
-        """Answers at once: a resync takes longer than a command waits for its answer."""
+        """Answer at once: a resync takes longer than a command waits for its answer."""
         if request.args.get("progress"):
             if not self._state:
                 raise Declined("no resync was requested since this server leads")
@@ -139,7 +139,7 @@ class Resync:
         self._state = self._outcome(found, took, dry=dry, values=values)
 
     async def _differences(self, scope: ResyncScope, most: int) -> Differences:
-        """Compares in a snapshot of its own, so that the loop's pass is not disturbed."""
+        """Compare in a snapshot of its own, so that the loop's pass is not disturbed."""
         term, syncer = self._term, self._term.syncer
         source = InventorySource(
             syncer.inventory, syncer.run_in_thread, SyncGate(), syncer.context.clock.now, term.layout.wants
@@ -165,7 +165,7 @@ class Resync:
             await source.close()
 
     async def _wait_handled(self, keys: list[bytes], *, whole: bool) -> None:
-        """Waits until the loop has handled these keys; a change that it holds or fails at is handled, too."""
+        """Wait until the loop has handled these keys; a change that it holds or fails at is handled, too."""
         reconciler = self._term.reconciler
         if whole:
             passes = reconciler.passes

@@ -78,12 +78,12 @@ class InventorySource:
         return found
 
     async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
-        """Reads what is wanted now, outside any snapshot (C36)."""
+        """Read what is wanted now, outside any snapshot (C36)."""
         rows = await self._run_in_thread(lambda: self._inventory.read_keys(keys))
         return dict(wanted(row) for row in rows if self._wants(row.key, row.doc))
 
     async def refresh(self) -> None:
-        """Checks that the database answers; every pass reads a fresh snapshot anyway."""
+        """Check that the database answers; every pass reads a fresh snapshot anyway."""
         await self._run_in_thread(self._inventory.fleet)
 
     async def close(self) -> None:

@@ -99,7 +99,7 @@ class EtcdTarget:
         return found
 
     async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
-        """Returns one outcome per change. Raises `Deposed`: then this term is over for the whole server."""
+        """Return one outcome per change. Raises `Deposed`: then this term is over for the whole server."""
         outcomes = await self._too_early(ready)
         going = [change for change in ready if change.key not in outcomes]
         # Within one call writes land in any order, so dependents go in a call of their own.
@@ -184,7 +184,7 @@ class EtcdTarget:
 
 
 def paired(ready: Sequence[Item], layout: RegionKeys) -> Iterator[Sequence[Item]]:
-    """Groups the changes into transactions: all parts of a move together, in the place of its last new key.
+    """Group the changes into transactions: all parts of a move together, in the place of its last new key.
 
     A workload's migration goes with it: a watcher that sees the arrival also sees the end of the migration.
     """

@@ -78,7 +78,7 @@ class Syncer:
         self.metrics = SyncerMetrics(self.context.metrics.registry)
 
     async def begin(self, leading: Leading) -> SyncerTerm:
-        """Raises the inventory's fence, before anything else. Waits, and shows for what, until it is raised."""
+        """Raise the inventory's fence, before anything else. Waits, and shows for what, until it is raised."""
         gate = FleetIdentityGate()
         while True:
             try:
@@ -94,7 +94,7 @@ class Syncer:
                 await asyncio.sleep(_RETRY.total_seconds())
 
     async def check_identity(self, gate: FleetIdentityGate) -> int:
-        """Compares the fleet ids of inventory and store. Returns the epoch that a leader writes under now."""
+        """Compare the fleet ids of inventory and store. Returns the epoch that a leader writes under now."""
         try:
             found = await read_identity(self.store, self.region)
         except StoreError as error:
@@ -175,7 +175,7 @@ class SyncerTerm:
         return self.layout.workload(key) if self.layout.kind(key) is ENDPOINT else None
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Works until cancelled or `stopping` is set. Raises `Deposed`."""
+        """Work until cancelled or `stopping` is set. Raises `Deposed`."""
         try:
             await until_first(
                 {"reconciler": self.reconciler.run(stopping), "waker": self._listen(), "upkeep": self._upkeep()}
@@ -188,7 +188,7 @@ class SyncerTerm:
                 await self.source.close()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a task beside the loop, at most until this term ends."""
+        """Run a task beside the loop, at most until this term ends."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -199,7 +199,7 @@ class SyncerTerm:
             self.reconciler.dirty.wake()
 
     async def _upkeep(self) -> None:
-        """Runs at once, too: with short terms, an inventory that needs an id would otherwise never get one."""
+        """Run at once, too: with short terms, an inventory that needs an id would otherwise never get one."""
         while True:
             try:
                 await self.apply_intents()
@@ -214,7 +214,7 @@ class SyncerTerm:
             await asyncio.sleep(APPLIED_WITHIN.total_seconds())
 
     async def apply_intents(self) -> None:
-        """Puts operators' intents into effect, whichever server accepted them."""
+        """Put operators' intents into effect, whichever server accepted them."""
         await self.intents.read()
         before, self.pause.pause = self.pause.pause, self.intents.pause
         until, brake = self.intents.allowed_until, self.reconciler.place.brake
@@ -241,7 +241,7 @@ class SyncerTerm:
             metrics.objects.labels(kind, "outstanding").set(outstanding.get(kind, Counter()).total())
 
     async def create_identity(self) -> None:
-        """Gives a fleet id to the side that has none and is ready for it."""
+        """Give a fleet id to the side that has none and is ready for it."""
         verdict, syncer = self.identity_gate.verdict, self.syncer
         if verdict.name_inventory:
             await syncer.run_in_thread(lambda: syncer.inventory.name_fleet(self.fence, verdict.name_inventory))

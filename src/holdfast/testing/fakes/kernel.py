@@ -18,7 +18,7 @@ from holdfast.testing.fakes.target import FaultyTarget
 
 
 async def _no_delay() -> None:
-    """Changes take no time."""
+    """Change take no time."""
 
 
 @dataclass

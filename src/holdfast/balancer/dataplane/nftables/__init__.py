@@ -10,7 +10,7 @@ __all__ = ["NftablesDataplane", "TableShape", "refusal_of_nftables"]
 
 
 def refusal_of_nftables(table: str) -> str | None:
-    """Explains in one sentence why this process cannot use nftables; None when it can."""
+    """Explain in one sentence why this process cannot use nftables; None when it can."""
     try:
         NftConnection(table).close()
     except NftError as error:

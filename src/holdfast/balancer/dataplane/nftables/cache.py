@@ -45,7 +45,7 @@ class TableCache:
         self.disturbed = False
 
     def read(self) -> TableSnapshot:
-        """Returns the current contents; reads them only when the generation has changed."""
+        """Return the current contents; reads them only when the generation has changed."""
         generation = self._kernel.generation()
         if generation != self._generation:
             was, first = self._snapshot.objects(), self._generation is None
@@ -55,7 +55,7 @@ class TableCache:
         return self._snapshot
 
     def read_and_verify(self) -> TableSnapshot:
-        """Reads the contents without relying on the cache, and verifies some of the bucket tables."""
+        """Read the contents without relying on the cache, and verifies some of the bucket tables."""
         snapshot = self.read()
         read = self._read()
         if read.objects() != snapshot.objects():
@@ -83,7 +83,7 @@ class TableCache:
         self.read()
 
     def invalidate(self) -> None:
-        """Makes the next read a full one."""
+        """Make the next read a full one."""
         self._generation = None
 
     def buckets(self, vip: Vip) -> Marks:
@@ -94,7 +94,7 @@ class TableCache:
         return self._buckets[vip]
 
     def set_buckets(self, vip: Vip, table: Marks | None) -> None:
-        """Sets the bucket table of a VIP; None when it is unknown or gone."""
+        """Set the bucket table of a VIP; None when it is unknown or gone."""
         self.wrong.discard(vip)
         self._buckets.pop(vip, None)
         if table is not None:
@@ -106,7 +106,7 @@ class TableCache:
             self._buckets.popitem(last=False)
 
     def _read_stable(self, generation: int) -> None:
-        """Reads everything. If others write meanwhile, the older generation is kept and the next read repeats it."""
+        """Read everything. If others write meanwhile, the older generation is kept and the next read repeats it."""
         for _ in range(_TRIES):
             self._snapshot, self._generation = self._read(), generation
             generation = self._kernel.generation()
@@ -131,7 +131,7 @@ class TableCache:
         return snapshot
 
     def _verify(self, snapshot: TableSnapshot) -> None:
-        """Compares bucket tables with the kernel's, those first that have waited longest."""
+        """Compare bucket tables with the kernel's, those first that have waited longest."""
         for _ in range(min(_VERIFIED, len(self._unverified))):
             vip, _ = self._unverified.popitem(last=False)
             content = snapshot.contents.get(vip)

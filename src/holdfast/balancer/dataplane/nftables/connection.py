@@ -105,7 +105,7 @@ class NftConnection:
         return self._dump(elements.listing(self._table, name))
 
     def commit(self, transaction: Transaction) -> None:
-        """Commits a whole transaction, or raises `NftError`."""
+        """Commit a whole transaction, or raise `NftError`."""
         answers = self._exchange(transaction.packed())
         for message in answers:
             _raise_if_refused(message)
@@ -114,7 +114,7 @@ class NftConnection:
         self.writes += 1
 
     def restructure(self, text: str) -> None:
-        """Changes the structure with the `nft` tool, all or nothing. The tool ends with this process: it might apply a
+        """Change the structure with the `nft` tool, all or nothing. The tool ends with this process: it might apply a
         truncated text, or a complete one after our successor has read the table."""
         assert self._tool is not None
         command = dying_with_us([self._tool, "-f", "-"])
@@ -129,7 +129,7 @@ class NftConnection:
         self.writes += 1
 
     def count_flows(self, mark: int | None = None) -> Mapping[int, Flows]:
-        """Counts the current flows of each of our marks, or of one mark."""
+        """Count the current flows of each of our marks, or of one mark."""
         return conntrack.by_mark(self._dump(conntrack.listing(mark)))
 
     def end_flows(self, mark: int) -> None:
@@ -137,7 +137,7 @@ class NftConnection:
             _raise_if_refused(message, but=errno.ENOENT)
 
     def end_undispatched_flows(self, vips: Set[Vip]) -> None:
-        """Ends unanswered flows to these VIPs that began before packets were dispatched to them."""
+        """End unanswered flows to these VIPs that began before packets were dispatched to them."""
         for request in conntrack.ending_undispatched(self._dump(conntrack.listing(0)), vips):
             for message in self._exchange(request):
                 _raise_if_refused(message, but=errno.ENOENT)

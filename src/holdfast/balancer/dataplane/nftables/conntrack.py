@@ -50,7 +50,7 @@ class Flows(NamedTuple):
 
 
 def by_mark(datagrams: list[bytes]) -> Mapping[int, Flows]:
-    """Counts the flows of each mark."""
+    """Count the flows of each mark."""
     total: Counter[int] = Counter()
     unanswered: Counter[int] = Counter()
     for alike in columns(datagrams, _FIXED):

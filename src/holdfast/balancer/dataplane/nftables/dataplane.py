@@ -79,7 +79,7 @@ class NftablesDataplane:
         return await self._run_in_thread(count)
 
     async def flow_path(self, vip: Vip, client: Client) -> FlowPath | None:
-        """Traces a flow as the kernel would handle it, not as desired."""
+        """Trace a flow as the kernel would handle it, not as desired."""
 
         def trace(kernel: NftConnection, cache: TableCache) -> FlowPath | None:
             content = cache.read().contents.get(vip)
@@ -114,7 +114,7 @@ class NftablesDataplane:
             self._opened = None
 
     async def _was_disturbed(self) -> bool:
-        """Tells whether another program has changed the contents of the table since the last call."""
+        """Tell whether another program has changed the contents of the table since the last call."""
 
         def poll(_kernel: NftConnection, cache: TableCache) -> bool:
             began = time.monotonic()
@@ -130,7 +130,7 @@ class NftablesDataplane:
             return False
 
     async def _run_in_thread(self, work: Callable[[NftConnection, TableCache], T]) -> T:
-        """Runs work outside of the event loop, because reading a large table would delay the heartbeat."""
+        """Run work outside of the event loop, because reading a large table would delay the heartbeat."""
 
         def locked() -> T:
             with self._lock:
@@ -174,7 +174,7 @@ class _Batch:
         return [error or failed.get(change.key.vip) for change, error in zip(changes, errors, strict=True)]
 
     def _prepare(self, snapshot: TableSnapshot, updates: Iterable[VipUpdate]) -> None:
-        """Creates the frame, and the structure of new VIPs before packets are dispatched to them."""
+        """Create the frame, and the structure of new VIPs before packets are dispatched to them."""
         wanted = [(update.vip, update.settings) for update in updates if update.settings is not None]
         without_map = [vip for vip, _ in wanted if not snapshot.has_buckets(vip)]
         inactive = _inactive(snapshot, wanted)
@@ -209,7 +209,7 @@ class _Batch:
         snapshot.foreign_elements.clear()
 
     def _program(self, updates: Collection[VipUpdate], snapshot: TableSnapshot) -> Mapping[Vip, str]:
-        """Writes the elements of all VIPs, then kills flows: finding these among millions takes the kernel a while, and
+        """Write the elements of all VIPs, then kills flows: finding these among millions takes the kernel a while, and
         no VIP has to wait for those of another. Returns one sentence for each VIP that failed."""
         used = set(snapshot.marks())
         begun: dict[Vip, UpdateSteps] = {}
@@ -225,7 +225,7 @@ class _Batch:
 
     @contextlib.contextmanager
     def _collecting_error(self, vip: Vip, failed: dict[Vip, str]) -> Iterator[None]:
-        """Records an error of one VIP, and discards what is cached about it."""
+        """Record an error of one VIP, and discard what is cached about it."""
         try:
             yield
         except (NftError, maglev.TooManyBackends) as error:
@@ -249,7 +249,7 @@ class _Batch:
             self._kernel.commit(planned.then)
 
     def _finish(self, snapshot: TableSnapshot, made: Set[Vip]) -> None:
-        """Replaces the chains of updated VIPs to which packets are already dispatched, and removes orphans. Other VIPs
+        """Replace the chains of updated VIPs to which packets are already dispatched, and remove orphans. Other VIPs
         stay as they are: the buckets that new rules of theirs would use may not be filled."""
         served = [(vip, one.settings) for vip in sorted(made) if (one := snapshot.contents.get(vip)) is not None]
         differing = [

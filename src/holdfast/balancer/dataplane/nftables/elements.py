@@ -83,14 +83,14 @@ class Transaction:
         self._request(DELETE_ELEMENT, name, b"".join(element.packed(key_only=True) for element in elements))
 
     def move(self, name: str, before: Marks, after: Marks) -> None:
-        """Changes a bucket map from one table to another; only buckets that differ are touched."""
+        """Change a bucket map from one table to another; only buckets that differ are touched."""
         differs = np.flatnonzero(before != after)
         self._buckets(DELETE_ELEMENT, name, _bare(differs[before[differs] != 0]))
         gets = differs[after[differs] != 0]
         self._buckets(NEW_ELEMENT, name, _full(gets, after[gets]))
 
     def packed(self) -> bytes:
-        """Encodes the batch. Requests are numbered from 2; the last one, `last`, asks for an answer."""
+        """Encode the batch. Requests are numbered from 2; the last one, `last`, asks for an answer."""
         flags = {NEW_ELEMENT: wire.MessageFlag.CREATE | wire.MessageFlag.EXCLUSIVE, DELETE_ELEMENT: 0}
         made = [wire.request(BATCH_BEGIN, 0, _general(0, 10), 1)]
         for number, (kind, body) in enumerate(self._requests, 2):

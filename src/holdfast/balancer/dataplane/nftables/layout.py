@@ -48,7 +48,7 @@ class VipMap:
         return f"vip{self.family}-{what}"
 
     def key(self, vip: Vip) -> bytes:
-        """Encodes a key; each part begins at a multiple of four bytes."""
+        """Encode a key; each part begins at a multiple of four bytes."""
         made = vip.address.to_bytes(_WIDTHS[self.family], "big")
         if self.has_protocol:
             made += bytes([vip.protocol, 0, 0, 0])
@@ -57,7 +57,7 @@ class VipMap:
         return made
 
     def vip(self, key: bytes) -> Vip:
-        """Decodes a key. Raises ValueError for a key that is not of this map."""
+        """Decode a key. Raises ValueError for a key that is not of this map."""
         width = _WIDTHS[self.family]
         if len(key) != width + 4 * (self.has_protocol + self.has_port):
             raise ValueError("a key of another length")
@@ -112,7 +112,7 @@ def is_mark(number: int) -> bool:
 
 
 def mark_of(key: VipKey, used: Container[int]) -> int:
-    """Chooses the mark of an entry, the same each time it is created: flows outlive the table, and killing the flows of
+    """Choose the mark of an entry, the same each time it is created: flows outlive the table, and killing the flows of
     a mark must not affect those of another backend. Marks in use are skipped."""
     digest = hashlib.blake2b(
         f"{key.vip} {shown(key.backend)}".encode(), digest_size=4, person=b"holdfast-mark"
@@ -145,7 +145,7 @@ def without_size(name: str) -> str:
 
 
 def belongs_to_a_vip(name: str) -> bool:
-    """Tells whether a chain or map of this name belongs to a VIP."""
+    """Tell whether a chain or map of this name belongs to a VIP."""
     return name.startswith(("vip-", "buckets-"))
 
 
@@ -171,21 +171,21 @@ _ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})( {_ENDED})?").fullmatch
 
 @lru_cache(maxsize=1 << 16)
 def entry_from(comment: str) -> tuple[VipKey, BackendEntry]:
-    """Parses the comment of an entry. Raises ValueError for any other text."""
+    """Parse the comment of an entry. Raises ValueError for any other text."""
     if (found := _ENTRY(comment)) is None:
         raise ValueError(f"not an entry: {comment!r}")
     return VipKey(vip_from(found[1]), backend_from(found[2])), BackendEntry(int(found[3]), kill=found[4] is not None)
 
 
 def vip_from(text: str) -> Vip:
-    """Parses a VIP: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
+    """Parse a VIP: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
     if (found := _VIP(text)) is None or found[4] not in PROTOCOLS:
         raise ValueError(f"not a VIP: {text!r}")
     return Vip(*_place(found), PROTOCOLS[found[4]], _port(found[3]))
 
 
 def backend_from(text: str) -> BackendId:
-    """Parses a backend: ADDRESS:PORT. Raises ValueError."""
+    """Parse a backend: ADDRESS:PORT. Raises ValueError."""
     if (found := _BACKEND(text)) is None:
         raise ValueError(f"not a backend: {text!r}")
     return BackendId(*_place(found), _port(found[3]))

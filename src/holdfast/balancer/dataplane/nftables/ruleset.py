@@ -126,7 +126,7 @@ def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
 
 
 def frame(shape: TableShape) -> str:
-    """Creates the table, or updates the frame of an older one. Maps and their elements stay (protection: B18)."""
+    """Create the table, or update the frame of an older one. Maps and their elements stay (protection: B18)."""
     lines = [f'add table inet {shape.table} {{ comment "{OWNER}"; }}']
     for vips in VIP_MAPS:
         parts = [_TYPE[vips.family], *["inet_proto"] * vips.has_protocol, *["inet_service"] * vips.has_port]
@@ -142,13 +142,13 @@ def frame(shape: TableShape) -> str:
 
 
 def buckets(shape: TableShape, vips: Iterable[Vip]) -> str:
-    """Creates the bucket maps of these VIPs."""
+    """Create the bucket maps of these VIPs."""
     end = f"{{ type mark : mark; size {shape.size}; }}"
     return "".join(f"add map inet {shape.table} {buckets_of(vip, shape.size)} {end}\n" for vip in vips)
 
 
 def chains(shape: TableShape, vips: Iterable[tuple[Vip, VipSettings]]) -> str:
-    """Creates or replaces the chains of these VIPs, whose bucket maps exist."""
+    """Create or replace the chains of these VIPs, whose bucket maps exist."""
     lines = []
     for vip, settings in vips:
         lines.append(f"add chain inet {shape.table} {chain_of(vip)}")
@@ -165,7 +165,7 @@ def _replaced(shape: TableShape, rules: Rules) -> list[str]:
 
 
 def removed(shape: TableShape, chain_names: Iterable[str], map_names: Iterable[str]) -> str:
-    """Removes chains that are no longer referenced, then the maps that their rules used."""
+    """Remove chains that are no longer referenced, then the maps that their rules used."""
     chains = list(chain_names)
     lines = [f"{do} chain inet {shape.table} {chain}" for do in ("flush", "delete") for chain in chains]
     lines += [f"delete map inet {shape.table} {each}" for each in map_names]

@@ -76,14 +76,14 @@ class TableSnapshot:
         return self.maps >= MAPS and found == ruleset.frame_fingerprints(self.shape)
 
     def has_chain(self, vip: Vip, settings: VipSettings) -> bool:
-        """Tells whether the chain of the VIP has the rules for these settings."""
+        """Tell whether the chain of the VIP has the rules for these settings."""
         return self.rules.get(chain_of(vip)) == ruleset.vip_fingerprints(self.shape, vip, settings)
 
     def has_buckets(self, vip: Vip) -> bool:
         return buckets_of(vip, self.shape.size) in self.maps
 
     def dispatches_to(self, vip: Vip) -> bool:
-        """Tells whether packets are dispatched to the VIP, correctly or not."""
+        """Tell whether packets are dispatched to the VIP, correctly or not."""
         return self.has_frame and vip in self.contents and self.contents[vip].settings is not None
 
     def is_whole(self, vip: Vip) -> bool:
@@ -134,7 +134,7 @@ class TableSnapshot:
                 yield placed.mark
 
     def take_vips(self, where: VipMap, datagrams: list[bytes]) -> None:
-        """Adds the elements of a map of VIPs."""
+        """Add the elements of a map of VIPs."""
         for element in elements.elements(datagrams):
             key = elements.key_of(element)
             try:
@@ -168,7 +168,7 @@ class TableSnapshot:
         self.counted = {mark_in(elements.key_of(element)) for element in elements.elements(datagrams)}
 
     def put_frame(self) -> None:
-        """Notes that the frame was written."""
+        """Note that the frame was written."""
         self.rules |= ruleset.frame_fingerprints(self.shape)
         self.maps |= MAPS
 
@@ -176,14 +176,14 @@ class TableSnapshot:
         self.rules |= {chain_of(vip): ruleset.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
 
     def put(self, vip: Vip, content: VipContent) -> None:
-        """Notes that the VIP was updated."""
+        """Note that the VIP was updated."""
         self.counted -= {placed.mark for placed in self.contents.pop(vip, VipContent()).entries.values()}
         self.counted |= {placed.mark for placed in content.entries.values()}
         if content != VipContent():
             self.contents[vip] = content
 
     def remove_orphans(self) -> None:
-        """Notes that the orphans were removed."""
+        """Note that the orphans were removed."""
         chains, maps = self.orphans()
         self.rules = {chain: rules for chain, rules in self.rules.items() if chain not in chains}
         self.maps -= set(maps)
@@ -199,7 +199,7 @@ def mark_in(key: bytes) -> int:
 
 
 def table_of(placed: Iterable[tuple[BackendId, int, int]], size: int) -> Marks:
-    """Marks per bucket, from backends with their marks and weights."""
+    """Mark per bucket, from backends with their marks and weights."""
     known = {backend: (mark, weight) for backend, mark, weight in placed}
     serving, table = maglev.table({backend: weight for backend, (_, weight) in known.items()}, size)
     # The last item is for the -1 of an empty table.

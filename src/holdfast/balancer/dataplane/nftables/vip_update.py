@@ -41,7 +41,7 @@ class VipUpdate:
         return cls(vip, held.settings, {backend: placed.entry for backend, placed in held.entries.items()}, set())
 
     def take(self, change: Change[VipKey, Value]) -> str | None:
-        """Adds a change. Returns one sentence when it is not possible."""
+        """Add a change. Returns one sentence when it is not possible."""
         backend, new = change.key.backend, None if change.new is None else change.new.value
         if backend == NO_BACKEND:
             return self._take_vip(new)
@@ -86,7 +86,7 @@ class UpdateSteps:
 
 
 def steps(update: VipUpdate, snapshot: TableSnapshot, before: Marks, used: set[int]) -> UpdateSteps:
-    """Plans the steps to the new contents. `used` has the marks of all entries; new ones are added to it. Raises
+    """Plan the steps to the new contents. `used` has the marks of all entries; new ones are added to it. Raises
     `TooManyBackends`."""
     return _Steps(update, snapshot, used).plan(before)
 
@@ -152,7 +152,7 @@ class _Steps:
             transaction.delete(TRAFFIC, Element(mark_key(mark)))
 
     def _dispatch(self, transaction: Transaction) -> None:
-        """Adds, replaces or removes the element that dispatches packets to the chain of the VIP."""
+        """Add, replace or remove the element that dispatches packets to the chain of the VIP."""
         vip, wanted, held = self._update.vip, self._update.settings, self._held.settings
         where = vip_map(vip)
         if wanted == held:

@@ -35,7 +35,7 @@ class Conversation(Protocol):
         ...
 
     def feed(self, data: bytes) -> bytes | ProbeVerdict:
-        """Takes data from the backend; empty when it closed the connection."""
+        """Take data from the backend; empty when it closed the connection."""
         ...
 
     def timed_out(self) -> ProbeVerdict:
@@ -72,7 +72,7 @@ def registry() -> Mapping[str, CheckType]:
 
 
 def find(target: TargetSpec) -> CheckType:
-    """Finds the check type of a target."""
+    """Find the check type of a target."""
     kind = registry().get(target.check.type)
     if kind is None:
         raise UncheckableTarget(

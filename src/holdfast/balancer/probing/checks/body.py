@@ -39,7 +39,7 @@ class Body:
         return cls(limit, left=int(length[1]) if length else None)
 
     def feed(self, data: bytes, *, closed: bool) -> bool:
-        """Takes data. Returns whether the body has ended, or `limit` bytes are here."""
+        """Take data. Returns whether the body has ended, or `limit` bytes are here."""
         ended = self._chunks(data) if self.chunked else self._plain(data)
         if len(self.content) >= self.limit:
             return True
@@ -76,7 +76,7 @@ class Body:
         return False
 
     def _inside(self, rest: bytes) -> bytes:
-        """Takes the data of the current chunk, and its line end if it has arrived."""
+        """Take the data of the current chunk, and its line end if it has arrived."""
         assert self.left is not None
         self._keep(rest[: self.left])
         taken = min(self.left, len(rest))

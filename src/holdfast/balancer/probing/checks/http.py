@@ -68,7 +68,7 @@ class HttpConversation:
         return ProbeVerdict(False, ProbeCode.L7TOUT, had)
 
     def _early(self, *, closed: bool) -> bytes | ProbeVerdict:
-        """Checks a head that is not complete yet, and fails early when it cannot become valid."""
+        """Check a head that is not complete yet, and fails early when it cannot become valid."""
         if self._received and not _could_be_http(self._received):
             return _broken(f"the answer is not HTTP, it begins with {self._received[:24]!r}")
         if closed:

@@ -46,7 +46,7 @@ class EchoConversation:
 
 
 def request(family: int, token: int) -> bytes:
-    """Builds an echo request. The kernel computes the checksum for IPv6 and ping sockets; raw IPv4 uses this one."""
+    """Build an echo request. The kernel computes the checksum for IPv6 and ping sockets; raw IPv4 uses this one."""
     payload = _TOKEN.pack(_MARK, token)
     bare = _HEADER.pack(_REQUEST[family], 0, 0, IDENTIFIER, token & 0xFFFF)
     checked = _HEADER.pack(_REQUEST[family], 0, checksum(bare + payload), IDENTIFIER, token & 0xFFFF)
@@ -95,7 +95,7 @@ def _ip_header(family: int, packet: bytes) -> int:
 
 
 def without_ip_header(packet: bytes) -> bytes:
-    """Removes the IP header, which a raw IPv4 socket delivers too."""
+    """Remove the IP header, which a raw IPv4 socket delivers too."""
     return packet[_ip_header(4, packet) :]
 
 

@@ -47,7 +47,7 @@ class Bindings:
         """Hosts by the key of their agent's reports."""
 
     def add(self, wanted: Sequence[bytes]) -> None:
-        """Adds the endpoints with these keys of the inventory."""
+        """Add the endpoints with these keys of the inventory."""
         names = self._names(wanted)
         keys = self._plain_status_keys(names)
         if keys is not None:
@@ -59,7 +59,7 @@ class Bindings:
             self._bind([(key, b"")])
 
     def follow(self, wanted: bytes, *, bound: bool) -> bytes | None:
-        """Adds or removes the endpoint with that key of the inventory. Returns its status key if that is a change."""
+        """Add or remove the endpoint with that key of the inventory. Returns its status key if that is a change."""
         key = self.status_key(wanted)
         if key is None or (key in self.endpoints) is bound:
             return None

@@ -61,7 +61,7 @@ class MassLoss(Generic[K, V]):
         return self._since if self._held else NEVER
 
     def vanished(self, hosts: Collection[str], reporting: int, now: Instant) -> None:
-        """Announces the hosts that the next changes would declare lost, while so many hosts report."""
+        """Announce the hosts that the next changes would declare lost, while so many hosts report."""
         self._accept_proven(now)
         fresh = {host for host in hosts if host not in self._accepted}
         self._lost = dict.fromkeys(fresh, now) | self._lost
@@ -75,12 +75,12 @@ class MassLoss(Generic[K, V]):
         self._of = max(self._of, reporting + len(self._held))
 
     def reported(self, host: str) -> None:
-        """Notes a fresh, live report: its host is alive, and the store works."""
+        """Note a fresh, live report: its host is alive, and the store works."""
         self.back([host])
         self._unproven.clear()
 
     def back(self, hosts: Collection[str]) -> None:
-        """Notes hosts that are back. That proves nothing about the others: a list may contain old reports."""
+        """Note hosts that are back. That proves nothing about the others: a list may contain old reports."""
         self._accepted.difference_update(hosts)
         for host in hosts:
             self._lost.pop(host, None)
@@ -92,18 +92,18 @@ class MassLoss(Generic[K, V]):
         return bool(self._lost or self._held or self._accepted)
 
     def settled(self, hosts: Collection[str], now: Instant) -> None:
-        """Notes hosts that the inventory has as lost; their losses count until the window has passed."""
+        """Note hosts that the inventory has as lost; their losses count until the window has passed."""
         for host in self._lost.keys() & hosts:
             if now - self._lost[host] > self._limits.within:
                 del self._lost[host]
 
     def release_due(self, now: Instant) -> None:
-        """Ends holds that are due, also where no change of their hosts is judged any more: an endpoint that moved away
+        """End holds that are due, also where no change of their hosts is judged any more: an endpoint that moved away
         leaves nothing to judge, and its host would count as held for ever."""
         self._accept_proven(now)
 
     def allow(self) -> int:
-        """Accepts all held losses, on an operator's request. Returns how many there were."""
+        """Accept all held losses, on an operator's request. Returns how many there were."""
         count = len(self._held)
         self._accept(list(self._held))
         return count
@@ -133,7 +133,7 @@ class MassLoss(Generic[K, V]):
         self._accept([host for host, since in self._held.items() if self._is_proven(host, since, now)])
 
     def _accept(self, hosts: Collection[str]) -> None:
-        """Declares hosts lost until they report again."""
+        """Declare hosts lost until they report again."""
         self._accepted.update(hosts)
         self._release(hosts)
 

@@ -81,7 +81,7 @@ class TargetReports:
         return alive > first
 
     def forget(self, under_way: Container[bytes]) -> None:
-        """Drops the state of migrations that are no longer under way."""
+        """Drop the state of migrations that are no longer under way."""
         self._heartbeats = {key: seen for key, seen in self._heartbeats.items() if key in under_way}
 
 

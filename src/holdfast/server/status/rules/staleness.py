@@ -97,7 +97,7 @@ class Staleness:
     def report(
         self, host: str, reported: datetime | Unclear, *, live: bool, behind: Backlog, wall: datetime, now: Instant
     ) -> LateReport | Unclear | None:
-        """Judges a report that is handled now. Returns what to warn about, at most once per `warn_every`."""
+        """Judge a report that is handled now. Returns what to warn about, at most once per `warn_every`."""
         if not is_judged(live) or reported is Unclear.MISSING:
             return None
         if isinstance(reported, Unclear):
@@ -112,7 +112,7 @@ class Staleness:
         return self._warning(cause, age, self._about(host, reported, age, cause, behind), now)
 
     def waiting(self, behind: Backlog, now: Instant) -> LateReport | None:
-        """Warns when a change has waited for too long, also where nothing is handled at all."""
+        """Warn when a change has waited for too long, also where nothing is handled at all."""
         if behind.oldest <= self.stale_after:
             return None
         sentence = f"status is behind, {Cause.BACKLOG.value}: {behind}"
@@ -123,7 +123,7 @@ class Staleness:
         self.delays.pop(host, None)
 
     def begin(self) -> None:
-        """Begins a new term: agents may have been replaced meanwhile, so earlier offsets do not count."""
+        """Begin a new term: agents may have been replaced meanwhile, so earlier offsets do not count."""
         self.offsets.clear()
         self.delays.clear()
 
@@ -133,7 +133,7 @@ class Staleness:
         return -offset.by if offset is not None and offset.agreed and abs(offset.by) > OFF else NOTHING
 
     def _record_offset(self, host: str, age: Duration, behind: Backlog) -> None:
-        """Records the offset of a host's clock, from reports that did not wait in our backlog."""
+        """Record the offset of a host's clock, from reports that did not wait in our backlog."""
         if behind.oldest > STEADY:
             return
         known = self.offsets.get(host)
