@@ -28,8 +28,8 @@ import msgspec
 from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.lab.fleet import server as member
 from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_prefix
+from holdfast.lab.fleet.history_check import read_history, violations, writes_after
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
-from holdfast.testing.real.history_check import read_history, violations, writes_after
 from holdfast.testing.real.processes import Unavailable, wait_until
 from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
 

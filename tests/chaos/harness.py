@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_prefix
+from holdfast.lab.fleet.history_check import History, read_history, violations
 from holdfast.lab.fleet.server import command
 from holdfast.runtime.control import Answer
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
-from holdfast.testing.real.history_check import History, read_history, violations
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Command, ServerGroup, ServerProcess, ask_any, frozen, server_group
 

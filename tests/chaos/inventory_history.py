@@ -15,9 +15,9 @@ from sqlalchemy import Engine, select
 
 from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.schema import CHANGES
+from holdfast.lab.fleet.history_check import read_events
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.testing.real.history_check import read_events
 
 KeyHistory = Sequence[EndpointSpec | None]
 """The successive values of a key; None where it did not exist."""

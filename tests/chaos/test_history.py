@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.lab.fleet.fenced_writer import WriterEntry
-from holdfast.testing.real.history_check import AcceptedWrite, History, LeaderChange, violations, writes_after
+from holdfast.lab.fleet.history_check import AcceptedWrite, History, LeaderChange, violations, writes_after
 
 
 def write(revision: int, server: str, term: int, number: int) -> AcceptedWrite:

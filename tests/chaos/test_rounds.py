@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from holdfast.lab.fleet.history_check import writes_after
 from holdfast.testing.real.etcd import EtcdCluster
-from holdfast.testing.real.history_check import writes_after
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerGroup
 from tests.chaos.harness import assert_faultless, counts, history, servers, wait_working

@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
+from holdfast.lab.fleet.history_check import writes_after
 from holdfast.lab.fleet.server import command
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
-from holdfast.testing.real.history_check import writes_after
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
 from tests.chaos.harness import counts, history, servers, wait_working, why_ended
