@@ -111,6 +111,17 @@ def test_a_resync_of_a_network_reports_how_much_of_it_would_be_deleted(here: Syn
     assert told["looked"] == 10
 
 
+def test_only_endpoints_count_towards_the_share_of_a_network(here: SyncerHarness) -> None:
+    async def scenario() -> dict[str, Any]:
+        here.editor.change([wanted(NETWORK, REGION, "red", Network(prefixes=("10.0.0.0/8",)))], who="alice")
+        term = await here.settled()
+        here.editor.change([WantedObject(NETWORK, "red")], who="alice")
+        return await told_of(Resync(term), dry_run=True)
+
+    told = asyncio.run(scenario())
+    assert (told["delete"], told["networks"]) == (1, {})
+
+
 def test_values_of_differences_are_reported_on_request(here: SyncerHarness) -> None:
     async def scenario() -> dict[str, Any]:
         here.editor.change([endpoint(1)], who="alice")

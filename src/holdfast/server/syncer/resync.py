@@ -61,8 +61,6 @@ class Differences:
         self.keys.append(change.key)
         if len(self.shown) < self.most:
             self.shown.append(change)
-        if change.op is Op.DELETE and change.old is not None:
-            self.network(change.old.value)["delete"] += 1
 
     def network(self, entry: Entry) -> Counter[str]:
         return self.networks.setdefault(network_in(entry.value), Counter())
@@ -154,6 +152,8 @@ class Resync:
                 for change in diff(wanted, present, term.layout.same):
                     if scope.has(change, term.layout):
                         found.take(change)
+                        if change.op is Op.DELETE and change.old and term.layout.kind(change.key) is ENDPOINT:
+                            found.network(change.old.value)["delete"] += 1
                 for key, owned in present:
                     if term.layout.kind(key) is ENDPOINT:
                         found.network(owned.value)["of"] += 1
