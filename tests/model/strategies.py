@@ -29,10 +29,11 @@ from holdfast.model.calico.policy import (
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import StaticRoute, Subnet
 from holdfast.model.control.allowance import Allowance
-from holdfast.model.control.identity import Identity
+from holdfast.model.control.identity import Identity, LatchedVerdict
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import Leader
 from holdfast.model.control.leader_history import LeaderHistory, LeaderPeriod
+from holdfast.model.control.mark import Mark
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
@@ -187,7 +188,9 @@ reports = st.builds(
     synced_revision=maybe(naturals),
     clock_skew=maybe(floats),
 )
-identities = st.builds(Identity, words, naturals, texts, texts)
+verdicts = st.builds(LatchedVerdict, words, texts, naturals, texts)
+identities = st.builds(Identity, words, naturals, texts, texts, st.booleans(), st.none() | verdicts)
+marks = st.builds(Mark, naturals, words)
 leaders = st.builds(Leader, texts, texts, naturals, texts, texts, maybe(moments))
 leaderships = st.builds(
     LeaderHistory, several(st.builds(LeaderPeriod, texts, texts, naturals, moments, maybe(moments), texts))
@@ -286,6 +289,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "agent": st.tuples(words, reports),
     "leadership": st.tuples(st.just("leadership"), leaderships),
     "identity": st.tuples(st.just("identity"), identities),
+    "mark": st.tuples(st.just("mark"), marks),
     "leader": st.tuples(st.just("leader"), leaders),
     "neutron-leader": st.tuples(st.just("neutron-leader"), leaders),
     "server": st.tuples(words, servers),

@@ -32,6 +32,7 @@ from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.intent import INTENT, Intent, IntentKind
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER, Leader
+from holdfast.model.control.mark import MARK, Mark
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.control.server import SERVER, Server, WorkerHealth
 from holdfast.model.fleet.agent_report import (
@@ -239,6 +240,14 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         Identity("prod-ams", 3),
         b"/holdfast/v1/region-ams/identity",
         b'{"fleet":"prod-ams","epoch":3}',
+    ),
+    (
+        MARK,
+        AMS,
+        "mark",
+        Mark(42, "5f1d"),
+        b"/holdfast/v1/region-ams/mark",
+        b'{"number":42,"nonce":"5f1d"}',
     ),
     (
         LEADER,

@@ -13,13 +13,11 @@ from holdfast.store import identity
 from holdfast.store.api import WriteConflict
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import (
-    Founding,
     SeenStore,
     StoreIdentity,
     StoreVerdict,
     classify_store,
     create_identity,
-    founding,
     identity_key,
     raise_epoch,
     read_identity,
@@ -59,23 +57,9 @@ def test_a_restored_store_names_the_command_that_adopts_it() -> None:
 
 
 def test_memory_keeps_the_highest_revision_until_the_epoch_rises() -> None:
-    assert KNOWN.seen(OURS, 50).revision == 100
-    assert KNOWN.seen(OURS, 150).revision == 150
-    assert KNOWN.seen(Identity(fleet="kelp", epoch=3), 5) == SeenStore("kelp", 3, 5)
-
-
-@pytest.mark.parametrize(
-    ("inventory", "store", "does"),
-    [
-        (None, None, Founding.CREATE_BOTH),
-        ("kelp", None, Founding.REFILL_STORE),
-        (None, "kelp", Founding.REFUSE_EMPTY_INVENTORY),
-        ("kelp", "kelp", Founding.AGREED),
-        ("kelp", "wrack", Founding.REFUSE_FOREIGN),
-    ],
-)
-def test_what_a_leader_does_about_two_sides(inventory: str | None, store: str | None, does: Founding) -> None:
-    assert founding(inventory, store) is does
+    assert KNOWN.seen(StoreIdentity(OURS, 50)).revision == 100
+    assert KNOWN.seen(StoreIdentity(OURS, 150)).revision == 150
+    assert KNOWN.seen(StoreIdentity(Identity(fleet="kelp", epoch=3), 5)) == SeenStore("kelp", 3, 5)
 
 
 def test_an_identity_is_created_once() -> None:

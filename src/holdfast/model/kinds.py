@@ -20,6 +20,7 @@ from holdfast.model.control.identity import IDENTITY
 from holdfast.model.control.intent import INTENT
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER
 from holdfast.model.control.leader_history import LEADERSHIP
+from holdfast.model.control.mark import MARK
 from holdfast.model.control.server import SERVER
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT
@@ -43,6 +44,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     AGENT_REPORT,
     BALANCER_REPORT,
     IDENTITY,
+    MARK,
     LEADER,
     NEUTRON_LEADER,
     LEADERSHIP,

@@ -118,6 +118,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     unchanged: Sequence[bytes] = ()
     first: bool = True
     more: bool = False
+    went_back: bool = False
+    """True if the store's history lacks what this watch has delivered: the store was wiped or restored."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

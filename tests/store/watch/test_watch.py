@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.watch.watch import LARGE_PREFIX, SMALL_PREFIX, spread_of
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import reserved_ports
 from tests.store.harness import Follower, opened, run, until
@@ -352,6 +355,49 @@ def test_a_relist_brings_only_what_the_reader_does_not_hold(etcd: EmbeddedEtcd, 
             assert isinstance(snapshot, Snapshot)
             assert [entry.key for entry in snapshot.items] == [prefix + b"002"]
             assert list(snapshot.unchanged) == [prefix + b"%03d" % i for i in (0, *range(3, 100))]
+
+    asyncio.run(main())
+
+
+def test_lists_of_a_prefix_are_spread_by_its_size() -> None:
+    minute = Duration(seconds=60)
+    sizes = (0, SMALL_PREFIX, (SMALL_PREFIX + LARGE_PREFIX) // 2, LARGE_PREFIX, 10 * LARGE_PREFIX)
+    assert [spread_of(keys, minute).total_seconds() for keys in sizes] == [0, 0, 30, 60, 60]
+
+
+class RecordingRandom(random.Random):
+    """Draws 0, and records over which times lists were spread."""
+
+    def __init__(self) -> None:
+        super().__init__(7)
+        self.spreads: list[float] = []
+
+    def uniform(self, a: float, b: float) -> float:
+        if a == 0:
+            self.spreads.append(b)
+        return a
+
+
+@pytest.mark.parametrize(("keys", "expected"), [(100, 0.0), (SMALL_PREFIX + 490, 0.6)])
+def test_a_small_prefix_is_listed_again_at_once_and_a_larger_one_later(
+    etcd: EmbeddedEtcd, prefix: bytes, keys: int, expected: float
+) -> None:
+    async def main() -> None:
+        rng = RecordingRandom()
+        async with Proxy(etcd.endpoint) as proxy, opened(etcd.connection()) as other:
+            store = EtcdStore(proxy.connection(), rng=rng)
+            for at in range(0, keys, 100):
+                puts = [Put(prefix + b"%05d" % number, b"v") for number in range(at, min(at + 100, keys))]
+                await other.txn([], puts)
+            async with contextlib.AsyncExitStack() as closing, Follower(store, prefix) as follower:
+                closing.push_async_callback(store.close)
+                await until(lambda: bool(proxy.watches()))
+                proxy.target = "http://127.0.0.1:1"
+                proxy.reset()
+                await other.compact(await other.put(prefix + b"new", b""))
+                proxy.target = etcd.endpoint
+                await until(lambda: len(follower.snapshots) == 2)
+        assert rng.spreads == [pytest.approx(expected)]
 
     asyncio.run(main())
 

@@ -53,7 +53,8 @@ class ObjectProblem(msgspec.Struct, frozen=True, gc=False):
 
 
 class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """One agent. Only the periodic report has `synced_revision` and `clock_skew` (seconds, ours minus the store's)."""
+    """One agent. Only the periodic report has `synced_revision` and `clock_skew` (seconds, ours minus the store's).
+    `store_verdict` is the agent's verdict on its store, such as `store_restored`; "" means that the store is ours."""
 
     version: str
     boot_id: str
@@ -64,6 +65,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
     troubles: tuple[ObjectProblem, ...] = ()
     troubles_left_out: Natural = 0
     pending_deletes: Natural = 0
+    store_verdict: str = ""
     synced_revision: Natural | None = None
     clock_skew: float | None = None
 

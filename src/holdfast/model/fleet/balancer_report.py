@@ -20,6 +20,8 @@ class BalancerReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, 
     intents: str
     frontends: Mapping[str, str] = {}
     """Frontend → up, down or unknown."""
+    store_verdict: str = ""
+    """Verdict of this balancer on the store, such as `store_restored`; empty while it takes the store as it is."""
 
 
 def _serving(report: BalancerReport) -> str:
@@ -39,5 +41,6 @@ BALANCER_REPORT: Kind[BalancerReport, str] = Kind(
         Column("CONFIGURATION", lambda _, report: report.configuration, wide=True),
         Column("HEALTH", lambda _, report: report.health, wide=True),
         Column("INTENTS", lambda _, report: report.intents, wide=True),
+        Column("VERDICT", lambda _, report: report.store_verdict, wide=True),
     ),
 )

@@ -82,6 +82,7 @@ class Mirror(Generic[T]):
         self._synced = asyncio.Event()
         self._settled = True
         self._lists = 0
+        self._rewinds = 0
         self._revision = 0
         self._head = 0
         self._own_seen = 0
@@ -117,6 +118,12 @@ class Mirror(Generic[T]):
         """Number of complete lists applied. Each after the first means that continuity was lost: the store may have
         been restored, or be another one."""
         return self._lists
+
+    @property
+    def rewinds(self) -> int:
+        """Number of these lists that came from a store whose history lacks what was known before: it was wiped or
+        restored."""
+        return self._rewinds
 
     @property
     def revision(self) -> int:
@@ -219,6 +226,7 @@ class Mirror(Generic[T]):
             await _in_slices(_consume(part.items), self._decode_entries)
             if not part.more:
                 await self._swap_state(part.revision)
+                self._rewinds += part.went_back
 
     async def _discard_partial(self) -> None:
         """Free what a list that failed half way has left, in slices: all at once would block the loop."""

@@ -37,6 +37,10 @@ CATCH_UP_S = 1.0
 """A watch that begins in the past catches up by itself, and the own key may be ahead of it. etcd advances such watches
 ten times a second: where nothing came for this long, nothing is missing."""
 RELIST_SPREAD = Duration(seconds=60)
+"""Thousands of watchers of a large prefix lose the same revision at the same moment: their lists are spread over this
+time, and those of small prefixes over less or not at all."""
+SMALL_PREFIX, LARGE_PREFIX = 1_000, 50_000
+"""Keys up to which a prefix is listed again at once, and from which on its lists are spread over the whole time."""
 WATCH_ID, OWN_ID = 1, 2
 
 log = structlog.get_logger(__name__)
@@ -117,8 +121,8 @@ class Watch:
                 await self._wait(str(error))
 
     async def _later_list(self) -> AsyncGenerator[Snapshot, None]:
-        # Thousands of watchers lose the same revision at the same moment: spread their lists.
-        await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
+        keys = max(self._listed.count, len(self.held or ()))
+        await asyncio.sleep(self.rng.uniform(0, spread_of(keys, self.relist_spread).total_seconds()))
         while True:
             try:
                 # After a restore the same revision can have another value: then list everything.
@@ -146,6 +150,8 @@ class Watch:
         if part.first:
             self._listed = ListSummary()
         self._listed.add(part)
+        if self._rewound:
+            part = msgspec.structs.replace(part, went_back=True)
         if not part.more:
             self._next = part.revision + 1
             self._proof = at_snapshot(self.prefix, part.revision, self._listed)
@@ -313,6 +319,11 @@ class Watch:
         delay = min(BACKOFF_FIRST_S * 2 ** min(self._attempts, 10), BACKOFF_MOST_S)
         self._attempts += 1
         await asyncio.sleep(self.rng.uniform(delay / 2, delay))
+
+
+def spread_of(keys: int, most: Duration) -> Duration:
+    """Time over which readers spread their lists of a prefix with that many keys."""
+    return most * min(1.0, max(0.0, (keys - SMALL_PREFIX) / (LARGE_PREFIX - SMALL_PREFIX)))
 
 
 def _from_revision(events: Sequence[Event], revision: int) -> Sequence[Event]:
