@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.inventory.manifest.read import ManifestRefused, read
 from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 
 FLEET = """
 - kind: host
@@ -225,6 +227,45 @@ def test_without_tables_the_command_that_creates_them_is_named(tmp_path: Path) -
 def test_without_an_inventory_the_setting_is_named() -> None:
     told = CliRunner().invoke(main, ["get", "hosts"])
     assert (told.exit_code, "set inventory.database" in told.stderr) == (1, True)
+
+
+def test_a_key_is_ignored_listed_and_no_longer_ignored(run: Hand) -> None:
+    done = run("ignore", "endpoint", "r9-openstack-vm1-eth0", "--reason", "the lab next door")
+    assert done.exit_code == 0
+    assert done.stderr.endswith("is ignored; end it with: holdfast ignore endpoint r9-openstack-vm1-eth0 --stop\n")
+    (line,) = run("ignore", "--list").stdout.splitlines()
+    assert re.fullmatch(r"endpoint r9-openstack-vm1-eth0  by \S+ at [\d:T-]+Z: “the lab next door”", line)
+    again = run("ignore", "endpoint r9-openstack-vm1-eth0", "--reason", "twice")
+    assert (again.exit_code, "is ignored already" in again.stderr) == (1, True)
+    ended = run("ignore", "endpoint", "r9-openstack-vm1-eth0", "--stop")
+    assert (ended.exit_code, run("ignore", "--list").stdout) == (0, "")
+    assert run("ignore", "endpoint", "r9-openstack-vm1-eth0", "--stop").exit_code == 1
+
+
+def test_a_key_may_be_given_as_the_store_has_it(run: Hand) -> None:
+    key = ENDPOINT.key(Region(), EndpointName("r9", "openstack", "vm1", "eth0")).decode()
+    assert run("ignore", key, "--reason", "theirs").exit_code == 0
+    assert run("ignore", "endpoint", "r9-openstack-vm1-eth0", "--stop").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "give either KEY or --list"),
+        (["endpoint", "r9-openstack-vm1-eth0"], "give --reason"),
+        (["pod", "web", "--reason", "x"], "unknown kind 'pod'"),
+        (["endpoint", "web", "--reason", "x"], "names no endpoint of the store"),
+        (["endpoint", "--reason", "x"], "names no endpoint of the store"),
+        (["/registry/pods/web", "--reason", "x"], "is not a key that Holdfast writes in this region"),
+        (["endpoint", "r1-holdfast-web-eth0", "--reason", "x"], "endpoint holdfast-web-eth0 is in the inventory"),
+    ],
+)
+def test_what_cannot_be_ignored_is_one_sentence(run: Hand, words: list[str], sentence: str) -> None:
+    assert run("apply", "-f", run.file(FLEET)).exit_code == 0
+    refused = run("ignore", *words)
+    assert refused.exit_code != 0
+    assert sentence in refused.stderr
+    assert run("ignore", "--list").stdout == ""
 
 
 def test_waiting_without_a_syncer_ends_with_a_sentence(run: Hand) -> None:

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.inventory.changes import PastChange
 from holdfast.model.base.kind import Kind
+from holdfast.model.control.mark import Mark
 from holdfast.reconcile.change import Away
 
 
@@ -46,6 +47,25 @@ class Fence(NamedTuple):
     term: int
 
 
+class Witness(NamedTuple):
+    """The newest recorded change that names a key, where it says that the key is no longer wanted: its object was
+    deleted, or moved to the key `moved_to`."""
+
+    revision: int
+    who: str
+    moved_to: bytes | None = None
+    at: datetime | None = None
+
+
+class InventoryMarks(NamedTuple):
+    """Marks of a region in the inventory: the oldest and newest number kept, and the highest number that is known to
+    have reached the store. All are 0 before the first."""
+
+    oldest: int
+    newest: int
+    stored: int
+
+
 class DatabaseAway(Away):
     """The database is unreachable, or does not answer in time."""
 
@@ -58,6 +78,13 @@ class FenceHeld(Away):
 
     def __init__(self, holder: int) -> None:
         super().__init__(f"fence held by term {holder}", "one of its transactions is still open")
+
+
+class MarkUnknown(Away):
+    """The store's mark is not one that this inventory made: one of the two went back, and has to be judged."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("store identity", f"mark {number} of the store is not one that this inventory made")
 
 
 class InventorySnapshot(Protocol):
@@ -118,12 +145,43 @@ class Inventory(Protocol):
         """Set the fleet id of an inventory that has none. Raises `Deposed`."""
         ...
 
-    def epoch(self, region: str) -> int:
-        """The highest epoch under which a leader of the region has written; 0 before the first."""
+    def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
+        """Find the recorded deletes and moves of these keys. Left out are keys that no recorded change names, whose
+        newest change wants them, or whose change an adoption has voided."""
         ...
 
-    def prune_history(self, fence: Fence, before: datetime) -> None:
-        """Delete history older than that; called after every resync. Raises `Deposed`."""
+    def void_witnesses(self, fence: Fence, upto: int | None = None) -> None:
+        """Let no change up to that revision, or none recorded so far, count as a witness; called when an operator has
+        adopted the inventory. What was voided before stays so. Raises `Deposed`."""
+        ...
+
+    def ignored(self) -> Collection[bytes]:
+        """Keys of the store that an operator told Holdfast to leave alone."""
+        ...
+
+    def revision(self) -> int:
+        """The revision of the newest recorded change; 0 before the first."""
+        ...
+
+    def mark(self, fence: Fence, stored: int, nonce: str = "") -> Mark:
+        """Insert and return a mark with a number above all others of the region and above `stored`, the number of the
+        mark that the store is known to hold. With the `nonce` of that mark nothing is inserted unless this inventory
+        made it: a database that was restored meanwhile must not hide that. Raises `MarkUnknown` or `Deposed`."""
+        ...
+
+    def marks(self, region: str) -> InventoryMarks: ...
+
+    def has_mark(self, region: str, mark: Mark) -> bool:
+        """Tell whether this inventory made that mark."""
+        ...
+
+    def fence(self, region: str) -> Fence:
+        """The latest epoch and term under which a leader of the region may have written; zeros before the first."""
+        ...
+
+    def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> None:
+        """Delete history older than that; called after every resync. Changes that name a key in the outbox or in
+        `held` stay: they may be the witness of its delete. Raises `Deposed`."""
         ...
 
     def raise_fence(self, fence: Fence) -> None:

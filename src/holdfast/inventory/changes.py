@@ -37,6 +37,9 @@ class WantedObject:
     key: bytes = b""
     based_on: int | None = None
     """The revision that the request is based on, 0 for none; if it has changed since, the request is refused."""
+    imported: bytes | None = None
+    """The value in the store that `thing` was decoded from. It is kept as it is: with its uid, or without one, and with
+    the fields that our model does not know."""
 
 
 def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> WantedObject:

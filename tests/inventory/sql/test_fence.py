@@ -40,7 +40,7 @@ def opened(address: str, limits: DatabaseTimeouts) -> Iterator[Engine]:
 def test_a_new_term_is_not_deposed_by_an_earlier_fence(inventory: SqlInventory) -> None:
     inventory.raise_fence(OLD)
     inventory.settle(NEW, [])
-    assert inventory.epoch("no-region") == 1
+    assert inventory.fence("no-region").epoch == 1
 
 
 def test_an_earlier_term_cannot_raise_the_fence(inventory: SqlInventory) -> None:
@@ -67,7 +67,7 @@ def test_regions_do_not_depose_each_other(inventory: SqlInventory) -> None:
     inventory.raise_fence(Fence("region-ams", 1, 2))
     inventory.settle(NEW, [])
     inventory.settle(Fence("region-ams", 1, 2), [])
-    assert inventory.epoch("region-ams") == 1
+    assert inventory.fence("region-ams").epoch == 1
 
 
 @fault("C28", without="holdfast.inventory.sql.fence:check")

@@ -58,6 +58,66 @@ def test_observed_rows_survive_the_migration(address: str) -> None:
         engine.dispose()
 
 
+_OLD_CHANGE = text(
+    "INSERT INTO changes (revision, kind, name, old_key, old, new, who, why, at) "
+    "VALUES (:revision, :kind, :name, :old_key, :old, :new, 'alice', '', :at)"
+)
+_OLD_HISTORY: tuple[tuple[str, bytes | None, bytes | None], ...] = (
+    # name, key before, document after; revisions count from 1
+    ("moved", None, b"1"),
+    ("moved", b"/r1-moved", b"2"),
+    ("moved", b"/r2-moved", b"3"),
+    ("gone", None, b"1"),
+    ("gone", b"/r1-gone", b"2"),
+    ("gone", b"/r1-gone", None),
+    ("again", None, b"1"),
+    ("again", b"/r1-again", None),
+    ("again", None, b"2"),
+    ("lost", None, b"1"),
+    ("lost", b"/r1-lost", b"2"),
+)
+_NEW_KEYS = (
+    *(b"/r1-moved", b"/r2-moved", b"/r3-moved"),
+    *(b"/r1-gone", b"/r1-gone", None),
+    *(b"/r1-again", None, b"/r4-again"),
+    *(b"/r1-lost", b"/r1-lost"),
+)
+
+
+def test_changes_recorded_before_the_upgrade_get_their_new_keys(address: str) -> None:
+    """`moved` is on r3 now, `gone` was deleted, `again` deleted and created elsewhere, `lost` deleted by raw SQL."""
+    engine = open_engine(database_url(address))
+    try:
+        migrate(engine, to="0003")
+        with engine.begin() as connection:
+            for revision, (name, old_key, new) in enumerate(_OLD_HISTORY, start=1):
+                old = b"0" if old_key else None
+                row = {"revision": revision, "kind": "endpoint", "name": name, "old_key": old_key}
+                row |= {"old": old, "new": new}
+                at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+                connection.execute(_OLD_CHANGE.bindparams(at=at), row)
+                namesake = row | {"revision": revision + 100, "kind": "host"}
+                connection.execute(_OLD_CHANGE.bindparams(at=at), namesake)
+            for key, name in ((b"/r3-moved", "moved"), (b"/r4-again", "again")):
+                connection.execute(text(_ROW), {"key": key, "name": name, "doc": b"{}"})
+        migrate(engine)
+        with engine.connect() as connection:
+            query = text("SELECT new_key FROM changes WHERE kind = 'endpoint' ORDER BY revision")
+            assert tuple(connection.execute(query).scalars()) == _NEW_KEYS
+        keys = {key for _, key, _ in _OLD_HISTORY if key} | {b"/r3-moved", b"/r4-again"}
+        with engine.begin() as connection:
+            connection.execute(text("DELETE FROM changes WHERE kind = 'host'"))
+        found = SqlInventory(engine).witness(keys)
+        assert {key: one.moved_to for key, one in found.items()} == {
+            b"/r1-moved": b"/r2-moved",
+            b"/r2-moved": b"/r3-moved",
+            b"/r1-gone": None,
+            b"/r1-again": None,
+        }
+    finally:
+        engine.dispose()
+
+
 def test_tables_of_an_earlier_version_raise_database_away_with_the_fix(address: str) -> None:
     engine = open_engine(database_url(address))
     try:

@@ -14,6 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, insert, text
 
 from holdfast.inventory.api import DatabaseAway, Fence
+from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import DatabaseTimeouts, database_url, open_engine, reading, writing
 from holdfast.inventory.sql.migrate import migrate
@@ -114,12 +115,35 @@ def test_the_fleet_id_is_set_once(inventory: SqlInventory) -> None:
 
 def test_pruning_deletes_old_history_and_nothing_else(editor: Editor, inventory: SqlInventory) -> None:
     inventory.raise_fence(FENCE)
-    editor.change([host(1)], who="alice")
+    (made,) = editor.change([host(1)], who="alice")
+    inventory.settle(FENCE, [made.revision])
     inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1))
     assert len(editor.history(HOST, "r1")) == 1
     inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1))
     assert editor.history(HOST, "r1") == []
     assert len(editor.objects(HOST)) == 1
+
+
+def test_pruning_keeps_the_history_of_keys_that_are_held_or_in_the_outbox(
+    editor: Editor, inventory: SqlInventory
+) -> None:
+    inventory.raise_fence(FENCE)
+    editor.change([host(1), host(2), host(3)], who="alice")
+    editor.change([WantedObject(HOST, f"r{n}") for n in (1, 2, 3)], who="alice")
+    keys = [HOST.key(REGION, f"r{n}") for n in (1, 2, 3)]
+    inventory.settle(FENCE, [one.id for one in inventory.outbox(100) if one.key != keys[0]])
+    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1), held=[keys[1]])
+    assert set(inventory.witness(keys)) == {keys[0], keys[1]}
+    assert [len(editor.history(HOST, f"r{n}")) for n in (1, 2, 3)] == [2, 2, 0]
+
+
+def test_a_witness_says_who_and_when(editor: Editor, inventory: SqlInventory) -> None:
+    editor.change([host(1)], who="alice")
+    (gone,) = editor.change([WantedObject(HOST, "r1")], who="bob")
+    found = inventory.witness([gone.key])[gone.key]
+    assert (found.revision, found.who, found.moved_to) == (gone.revision, "bob", None)
+    assert found.at is not None
+    assert abs(datetime.now(UTC) - found.at) < timedelta(minutes=1)
 
 
 def test_a_change_wakes_the_waiter(editor: Editor, engine: Engine) -> None:

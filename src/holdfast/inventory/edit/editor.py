@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, text
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, PastChange, StoredObject, WantedObject
 from holdfast.inventory.edit import live_migration, rules
@@ -114,11 +114,16 @@ class Editor:
         """The last changes of an object, newest first; also of a deleted one."""
         return SqlInventory(self._engine).history(kind, name, last)
 
-    def adopt(self, fleet: str) -> None:
-        """Assign this inventory to a fleet, on an operator's request."""
-        with writing(self._engine) as connection:
+    def assign(self, fleet: str) -> None:
+        """Assign this inventory to a fleet, on an operator's request. Deletes recorded for another fleet were not meant
+        for this one's store, so they are no witnesses any more."""
+        with self._editing(dry_run=False) as connection:
+            before = connection.execute(select(IDENTITY)).first()
+            after = before.witness_after if before is not None else 0
+            if before is not None and before.fleet != fleet:
+                after = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one() or 0
             connection.execute(delete(IDENTITY))
-            connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
+            connection.execute(insert(IDENTITY).values(only=1, fleet=fleet, witness_after=after))
 
 
 def _previous(kind: Kind[Any, Any], name: str, past: PastChange) -> WantedObject:
@@ -164,8 +169,8 @@ def _decide(request: WantedObject, row: Row[Any] | None, now: datetime) -> Edit:
     if request.thing is None:
         did = ChangeKind.UNCHANGED if row is None else ChangeKind.DELETED
         return Edit(did, request.kind, request.name, old_key, old, old_key or b"", None, None)
-    thing = _with_identity(request, row, now)
-    new = request.kind.encode(thing, over=old)
+    thing = _with_identity(request, row, now) if request.imported is None else request.thing
+    new = request.kind.encode(thing, over=old if request.imported is None else request.imported)
     if row is None:
         did = ChangeKind.CREATED
     elif row.key != request.key:
@@ -245,6 +250,7 @@ def _past(edit: Edit, revision: int, why: str) -> dict[str, Any]:
         "kind": edit.kind.name,
         "name": edit.name,
         "old_key": edit.old_key,
+        "new_key": None if edit.new is None else edit.key,
         "old": edit.old,
         "new": edit.new,
         "why": "; ".join(filter(None, (edit.because, why))),

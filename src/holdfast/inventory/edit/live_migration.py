@@ -48,7 +48,18 @@ def _with_source(request: WantedObject, host: str, region: Region) -> WantedObje
         )
     if host == target.node:
         raise EditRefused(f"endpoint {request.name} is on {host}, so it cannot migrate there: name another host")
+    if request.imported is not None:
+        return _from_there(request, request.thing.source.node, host)
     return replace(request, thing=Migration.of(region, target._replace(node=host), target.node))
+
+
+def _from_there(request: WantedObject, source: str, host: str) -> WantedObject:
+    """An imported migration keeps its own source, which must be the host of its endpoint."""
+    if source != host:
+        raise EditRefused(
+            f"migration {request.name} comes from host {source}, but its endpoint is on {host}: end that migration"
+        )
+    return request
 
 
 def ended(connection: Connection, edits: Sequence[Edit]) -> Sequence[Edit]:

@@ -1,8 +1,9 @@
 """The tables. Keys and documents are bytes, so that both databases order and compare them as the store does.
 
 `objects` is the desired state; `addresses` has the one owner of each address; `outbox` lists changes that are not in
-the store yet; `changes` is the history that `undo` uses; `observed` is the state that agents report; `fence` has one
-row per region, `identity` one per inventory. Revisions are ids of the outbox: they only grow.
+the store yet; `changes` is the history that `undo` uses and the witness of every delete; `observed` is the state that
+agents report; `marks` tie inventory and store together; `ignored` lists keys of the store that are left alone; `fence`
+has one row per region, `identity` one per inventory. Revisions are ids of the outbox: they only grow.
 """
 
 from __future__ import annotations
@@ -65,12 +66,15 @@ CHANGES = Table(
     Column("kind", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("old_key", LargeBinary, nullable=True),
+    Column("new_key", LargeBinary, nullable=True),
     Column("old", LargeBinary, nullable=True),
     Column("new", LargeBinary, nullable=True),
     Column("who", Text, nullable=False),
     Column("why", Text, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
     Index("changes_of", "kind", "name", "revision"),
+    Index("changes_from", "old_key", "revision"),
+    Index("changes_to", "new_key", "revision"),
 )
 
 OBSERVED = Table(
@@ -91,9 +95,30 @@ FENCE = Table(
     Column("term", BigInteger, nullable=False),
 )
 
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("region", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("nonce", Text, nullable=False),
+    Column("stored", BigInteger, nullable=False),
+)
+"""`stored` is the number of the mark that the store was known to hold when this one was made."""
+
+IGNORED = Table(
+    "ignored",
+    METADATA,
+    Column("key", LargeBinary, primary_key=True),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+)
+
 IDENTITY = Table(
     "identity",
     METADATA,
     Column("only", Integer, primary_key=True),
     Column("fleet", Text, nullable=False),
+    Column("witness_after", BigInteger, nullable=False, server_default="0"),
 )
+"""Changes up to the revision `witness_after` are no witnesses: an adoption has voided them."""
