@@ -22,6 +22,7 @@ from holdfast.reconcile import (
     one_kind,
     plan,
 )
+from holdfast.testing.fault import fault
 
 T0 = Instant(5_000_000_000_000)
 kinds: Kinds[int] = one_kind("routes")
@@ -174,6 +175,65 @@ def test_allowed_for_a_time_lets_everything_through_until_then() -> None:
     brake.allow(until=T0 + seconds(1800))
     assert len(braked(brake, range(90), 100, T0 + seconds(1799)).ready) == 90
     assert braked(new_brake(), range(90), 100, T0 + seconds(1801)).ready == []
+
+
+@fault("C63", without="holdfast.reconcile.brake:Brake._promise")
+def test_C63_what_is_held_stays_held_when_earlier_deletes_leave_the_window() -> None:
+    brake = new_brake()
+    assert len(braked(brake, range(20), 100, T0).ready) == 20
+    held = braked(brake, range(20, 28), 80, T0 + seconds(40))
+    assert first(held).opens.startswith("a fresh list 60 s later that agrees")
+    later = braked(brake, range(20, 28), 80, T0 + seconds(62))
+    assert (later.ready, first(later).detail) == ([], first(held).detail)
+    brake.listed(asked=T0 + seconds(99))  # less than a minute after it was held
+    assert braked(brake, range(20, 28), 80, T0 + seconds(99)).ready == []
+    brake.listed(asked=T0 + seconds(100))
+    assert len(braked(brake, range(20, 28), 80, T0 + seconds(101)).ready) == 8
+
+
+@fault("C63", without="holdfast.reconcile.brake:Brake._promise")
+def test_C63_what_was_left_to_an_operator_is_not_released_by_a_list_when_the_window_has_passed() -> None:
+    brake = new_brake()
+    braked(brake, range(20), 100, T0)
+    held = braked(brake, range(20, 35), 80, T0 + seconds(30))
+    assert first(held).opens == "holdfast allow agent/brake --once --reason …"
+    brake.listed(asked=T0 + seconds(3_600))
+    assert braked(brake, range(20, 35), 80, T0 + seconds(3_601)).ready == []
+    assert brake.allow() == 15
+    assert len(braked(brake, range(20, 35), 80, T0 + seconds(3_602)).ready) == 15
+
+
+def test_what_is_left_after_most_was_withdrawn_needs_a_list_and_no_operator() -> None:
+    brake = new_brake()
+    braked(brake, range(100), 100, T0)
+    made = braked(brake, range(5), 100, T0 + seconds(10))
+    assert [change.key for change, _ in made.held] == [0, 1, 2, 3, 4]
+    assert first(made).opens.startswith("a fresh list")
+    brake.listed(asked=T0 + seconds(60))
+    assert len(braked(brake, range(5), 100, T0 + seconds(61)).ready) == 5
+
+
+@fault("C63", without="holdfast.reconcile.brake:Brake._promise")
+def test_C63_a_pause_in_between_does_not_release_what_the_brake_held() -> None:
+    brake, intent = new_brake(), PauseGate[int]("agent r1", pause=Pause("bob", "x", T0))
+    braked(brake, range(20), 100, T0)
+    braked(brake, range(20, 28), 80, T0 + seconds(10))
+    paused = plan([delete(key) for key in range(20, 28)], [intent, brake], {"routes": 80}, T0 + seconds(20), kinds)
+    brake.note(paused, T0 + seconds(20))
+    assert brake.allow() == 0, "an operator who looks now is shown the pause, not the brake"
+    assert braked(brake, range(20, 28), 80, T0 + seconds(65)).ready == []
+
+
+def test_a_released_delete_that_fails_does_not_wait_for_another_list() -> None:
+    brake = new_brake()
+    braked(brake, range(29), 100, T0)
+    brake.listed(asked=T0 + seconds(60))
+    for after in (61, 62):
+        made = plan([delete(key) for key in range(29)], [brake], {"routes": 100}, T0 + seconds(after), kinds)
+        brake.note(made, T0 + seconds(after))
+        assert len(made.ready) == 29
+        for change in made.ready:
+            brake.note(Outcome(change, "device busy"), T0 + seconds(after))
 
 
 def test_since_is_when_the_brake_closed_not_when_it_was_last_asked() -> None:

@@ -1,8 +1,9 @@
 """The plan: deterministic order, one refusal per held change, nothing lost between two plans."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,7 +122,79 @@ def test_a_partial_comparison_leaves_the_others_in_the_ledger() -> None:
     ledger.note(Plan([], [], compared={1}), NOW)
     assert [story.change.key for story in ledger] == [3]
     assert ledger.tallies()["thing"][Op.DELETE] == 1
-    assert ledger.tallies(except_for={3})["thing"][Op.DELETE] == 0
+    assert ledger.counted(except_for={3})[0]["thing"][Op.DELETE] == 0
+
+
+def of_ten(key: int) -> int:
+    """Keys 3 and 13 are the same individual."""
+    return key % 10
+
+
+@pytest.mark.parametrize("held", [Op.DELETE, Op.CREATE])
+def test_both_halves_of_a_move_are_held_with_the_same_reason(held: Op) -> None:
+    wish = [change(Op.DELETE, 3), change(Op.CREATE, 13), change(Op.DELETE, 4), change(Op.CREATE, 14)]
+    made = plan(wish, [OneOp(held)], {}, NOW, kinds, individual=of_ten)
+    assert [(c.key, closed.gate) for c, closed in made.held] == [(3, "one"), (13, "one")]
+    assert [c.key for c in made.ready] == [4, 14]
+
+
+@dataclass
+class OneOp:
+    """A gate that holds this operation of the individual 3."""
+
+    op: Op
+
+    def judge(self, change: Change[int, str], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        mine = change.op is self.op and of_ten(change.key) == 3
+        return Closed("one", Shut.ODD, NOW, "the test") if mine else None
+
+
+def test_a_replace_passes_although_another_key_of_its_object_is_held() -> None:
+    wish = [change(Op.DELETE, 3), change(Op.REPLACE, 13), change(Op.CREATE, 5)]
+    made = plan(wish, [OneOp(Op.DELETE)], {}, NOW, kinds, individual=of_ten)
+    assert [c.key for c in made.ready] == [13, 5]
+
+
+@dataclass
+class Counted:
+    """A gate that records the counts that it was given, and lets everything through."""
+
+    seen: list[tuple[int, int]] = field(default_factory=list)
+
+    def judge(self, change: Change[int, str], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        self.seen.append((tally[Op.DELETE], have))
+        return None
+
+
+def test_a_gate_counts_neither_what_an_earlier_gate_holds_nor_what_is_no_loss() -> None:
+    counted, wish = Counted(), [change(Op.DELETE, key) for key in range(10)]
+    plan(wish, [Odd(), counted], {"thing": 50}, NOW, kinds, counts=lambda change: change.key != 4)
+    assert set(counted.seen) == {(4, 45)}
+
+
+def test_a_delete_that_only_waits_for_its_turn_counts() -> None:
+    @dataclass
+    class Turn(Odd):
+        def judge(self, change: Change[int, str], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+            return Closed("turn", Shut.ODD, NOW, "", is_going=True) if change.key % 2 else None
+
+    counted, ledger, wish = Counted(), Ledger[int, str](kinds), [change(Op.DELETE, key) for key in range(10)]
+    ledger.note(plan(wish, [Turn(), counted], {"thing": 50}, NOW, kinds), NOW)
+    assert set(counted.seen) == {(10, 50)}
+    assert ledger.counted() == ({"thing": {Op.DELETE: 10}}, {})
+
+
+def test_the_ledger_tells_apart_what_the_brake_does_not_count() -> None:
+    ledger = Ledger[int, str](kinds, counts=lambda change: change.key != 4)
+    wish = [change(Op.DELETE, key) for key in range(10)]
+    ledger.note(plan(wish, [Odd()], {}, NOW, kinds), NOW)
+    assert (ledger.counted()[0]["thing"][Op.DELETE], ledger.counted()[1]["thing"]) == (5, 5)
+    assert ledger.counted(except_for={1, 2})[1]["thing"] == 4
+    ledger.note_outcomes([Outcome(change(Op.DELETE, 4), "no"), Outcome(change(Op.DELETE, 6))], NOW)
+    assert (ledger.counted()[0]["thing"][Op.DELETE], ledger.counted()[1]["thing"]) == (3, 6)
+    ledger.note(plan(wish, [], {}, NOW, kinds), NOW)
+    ledger.note_outcomes([Outcome(one) for one in wish], NOW)
+    assert (len(ledger), ledger.counted()[0]["thing"].total(), ledger.counted()[1].total()) == (0, 0, 0)
 
 
 def test_a_failed_change_is_retried_after_a_growing_pause_deletes_too() -> None:

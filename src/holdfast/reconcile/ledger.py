@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -38,6 +38,8 @@ class Outstanding(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     error: str | None = None
     attempts: int = 0
     retry: Instant | None = None
+    aside: bool = False
+    """True for a delete that the brake does not count: another gate holds it, or it is no loss."""
 
     @property
     def is_held(self) -> bool:
@@ -60,11 +62,20 @@ class Backoff:
 
 
 class Ledger(Generic[K, V]):
-    def __init__(self, kinds: Kinds[K], backoff: Backoff | None = None) -> None:
+    """`counts` is False for a delete that is no loss."""
+
+    def __init__(
+        self,
+        kinds: Kinds[K],
+        backoff: Backoff | None = None,
+        counts: Callable[[Change[K, V]], bool] | None = None,
+    ) -> None:
         self._kinds = kinds
+        self._counts = counts
         self._backoff = backoff or Backoff()
         self._entries: dict[K, Outstanding[K, V]] = {}
         self._tallies: dict[str, Counter[Op]] = {}
+        self._aside: Counter[str] = Counter()
         self._retries: list[tuple[Instant, int, K]] = []
         self._sequence = 0
 
@@ -89,7 +100,7 @@ class Ledger(Generic[K, V]):
         """Record the outcomes of one batch. What succeeded is no longer outstanding."""
         pop = self._entries.pop
         applied = [pop(outcome.change.key, None) for outcome in outcomes if outcome.error is None]
-        self._settled([entry.change for entry in applied if entry is not None])
+        self._settled([entry for entry in applied if entry is not None])
         for outcome in outcomes:
             if outcome.error is not None:
                 self._retry(outcome, now)
@@ -117,12 +128,30 @@ class Ledger(Generic[K, V]):
     def next_due(self) -> Instant | None:
         return self._retries[0][0] if self._retries else None
 
-    def tallies(self, except_for: Collection[K] = ()) -> dict[str, Counter[Op]]:
-        """Count the outstanding changes of each kind except for those keys; a partial plan must count them too."""
-        tallies = {kind: Counter(tally) for kind, tally in self._tallies.items()}
+    def tallies(self) -> dict[str, Counter[Op]]:
+        """Count the outstanding changes of each kind."""
+        return {kind: Counter(tally) for kind, tally in self._tallies.items()}
+
+    def counted(self, except_for: Collection[K] = ()) -> tuple[dict[str, Counter[Op]], Counter[str]]:
+        """Count the outstanding changes of each kind except for those keys; a partial plan must count them too.
+
+        Deletes that the brake does not count are not in the first answer; the second is their number by kind.
+        """
+        tallies, aside = self.tallies(), self._aside.copy()
         for key in self._entries.keys() & except_for:
-            tallies[self._kinds.of(key)][self._entries[key].change.op] -= 1
-        return tallies
+            entry = self._entries[key]
+            tallies[self._kinds.of(key)][entry.change.op] -= 1
+            aside[self._kinds.of(key)] -= entry.aside
+        for kind, count in aside.items():
+            tallies[kind][Op.DELETE] -= count
+        return tallies, aside
+
+    def _is_aside(self, change: Change[K, V], closed: Closed | None) -> bool:
+        if change.op is not Op.DELETE:
+            return False
+        if closed is not None and closed.gate != BACKOFF and not closed.counts:
+            return True
+        return self._counts is not None and not self._counts(change)
 
     def _note_plan(self, plan: Plan[K, V], now: Instant) -> list[tuple[Change[K, V], Closed]]:
         compared = set(self._entries) if plan.compared is None else self._entries.keys() & plan.compared
@@ -174,6 +203,9 @@ class Ledger(Generic[K, V]):
         change = entry.change
         if before is not None:
             self._drop(change.key)
+        if self._is_aside(change, entry.closed):
+            entry = msgspec.structs.replace(entry, aside=True)
+            self._aside[self._kinds.of(change.key)] += 1
         self._entries[change.key] = entry
         self._tally(self._kinds.of(change.key))[change.op] += 1
 
@@ -183,11 +215,14 @@ class Ledger(Generic[K, V]):
     def _drop(self, key: K) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._settled([entry.change])
+            self._settled([entry])
 
-    def _settled(self, changes: Sequence[Change[K, V]]) -> None:
-        for (kind, op), count in self._kinds.count(changes).items():
+    def _settled(self, entries: Sequence[Outstanding[K, V]]) -> None:
+        for (kind, op), count in self._kinds.count([entry.change for entry in entries]).items():
             self._tallies[kind][op] -= count
+        aside = [entry.change.key for entry in entries if entry.aside]
+        if aside:
+            self._aside.subtract(self._kinds.census(aside))
 
 
 def _same_change(before: Change[K, V], after: Change[K, V]) -> bool:

@@ -19,6 +19,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, worker_verdict
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
+from holdfast.testing.fault import fault
 from tests.runtime.harness import HandClock, MemoryPlace, numbered, owned, patient, pulse_backlog, until
 
 TABLES = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b"]))
@@ -717,3 +718,63 @@ def change_once(site: MemoryPlace, *, when: int, to: Mapping[int, str], also: Ma
         return page, more
 
     site.target.read = reading  # type: ignore[method-assign]
+
+
+# What another gate holds
+
+
+async def thirty_held_by_a_pause(site: MemoryPlace, *gone: int) -> None:
+    site.intent.covers = lambda key: key < 30
+    site.intent.pause = Pause("alice", "rack 12", site.clock.now())
+    site.want({key: value for key, value in numbered(60).items() if key >= 30 and key not in gone})
+    await site.look_at_all()
+
+
+@fault("C71", without="holdfast.reconcile.gate:set_aside", by="tests.runtime.reconciler.without_protection:all_counts")
+def test_C71_what_another_gate_holds_does_not_close_the_brake_for_the_rest_of_a_plan(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        site = MemoryPlace(tmp_path, numbered(60), numbered(60))
+        await site.turn()
+        await thirty_held_by_a_pause(site, 40)
+        assert site.reconciler.held() == {"intent": 30}
+        assert 40 not in site.there
+
+    asyncio.run(scenario())
+
+
+@fault("C71", without="holdfast.reconcile.ledger:Ledger._is_aside", returns=False)
+def test_C71_what_another_gate_holds_does_not_close_the_brake_for_later_deletes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        site = MemoryPlace(tmp_path, numbered(60), numbered(60))
+        await site.turn()
+        await thirty_held_by_a_pause(site)
+        site.want({key: value for key, value in numbered(60).items() if key >= 30 and key != 40})
+        await site.look_at(40)
+        assert site.reconciler.held() == {"intent": 30}
+        assert 40 not in site.there
+
+    asyncio.run(scenario())
+
+
+@runs
+async def test_what_another_gate_held_counts_for_the_brake_once_that_gate_opens(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(60), numbered(60))
+    await site.turn()
+    await thirty_held_by_a_pause(site)
+    site.intent.pause = None
+    await site.turn(after=2)
+    assert (site.reconciler.held(), len(site.there)) == ({"brake": 30}, 60)
+
+
+@runs
+async def test_the_gates_are_asked_after_a_look_up_of_the_changes_of_their_plan(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, {1: "a"}, {2: "b"}, braked=False)
+    seen: list[set[int]] = []
+
+    async def look_up(changes: Sequence[Change[int, str]]) -> None:
+        seen.append({change.key for change in changes})
+
+    site.place.look_up = look_up
+    await site.turn()
+    await site.look_at_all()
+    assert seen == [{1}, {2}], "once per plan with changes"

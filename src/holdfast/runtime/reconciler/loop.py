@@ -23,7 +23,6 @@ from holdfast.reconcile import (
     Away,
     Brake,
     Change,
-    Closed,
     Gate,
     Ledger,
     Op,
@@ -37,6 +36,7 @@ from holdfast.reconcile import (
     plan,
 )
 from holdfast.reconcile.change import K, V
+from holdfast.reconcile.gate import BRAKE_GATE
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler.dirty import Dirty
 from holdfast.runtime.reconciler.narrator import DecisionNarrator
@@ -65,7 +65,9 @@ class Reconciler(Generic[K, V]):
     def __init__(self, place: Place[K, V], context: Context, timings: LoopTimings | None = None) -> None:
         self.place = place
         self.dirty: Dirty[K] = Dirty(context.clock)
-        self.ledger: Ledger[K, V] = Ledger(place.kinds)
+        self._counts = place.brake.counts if place.brake is not None and place.moves is not None else None
+        self._individual = place.moves.individual if place.moves is not None else None
+        self.ledger: Ledger[K, V] = Ledger(place.kinds, counts=self._counts)
         self._gates: Sequence[Gate[K, V]] = [*place.gates, *([place.brake] if place.brake else []), self.ledger]
         self._clock = context.clock
         self._vitals = context.vitals
@@ -183,9 +185,11 @@ class Reconciler(Generic[K, V]):
         brake = self.place.brake
         if brake is not None and now >= self._next_list and brake.wants_list(now - self._timings.linger):
             await self._confirm(brake, now)
-        tallies = self.ledger.tallies()
-        held = [entry.change for entry in self.ledger if entry.closed is not None]
-        self.dirty.mark(c.key for c in held if self._closed(c, tallies[self.place.kinds.of(c.key)], now) is None)
+        tallies, have = self._counted()
+        of = self.place.kinds.of
+        held = [entry.change.key for entry in self.ledger if entry.closed is not None]
+        closed = {key for key in held if self._closed(key, tallies[of(key)], have.get(of(key), 0), now)}
+        self.dirty.mark(self._released(held, closed))
         # However much is held, checking the gates takes no more than a twentieth of the time.
         took = self._clock.now() - now
         self._recheck = now + max(self._timings.recheck, 20 * took)
@@ -203,9 +207,29 @@ class Reconciler(Generic[K, V]):
         brake.listed(now)
         self.dirty.mark_all()
 
-    def _closed(self, change: Change[K, V], tally: Mapping[Op, int], now: Instant) -> Closed | None:
-        have = self._have[self.place.kinds.of(change.key)]
-        return next((c for gate in self._gates if (c := gate.judge(change, tally, have, now)) is not None), None)
+    def _closed(self, key: K, tally: Mapping[Op, int], have: int, now: Instant) -> bool:
+        """True if a held change would be held again. The brake is asked only about what it holds itself: it does not
+        count what other gates hold, so what they release it judges in the next plan, with all of it."""
+        entry = self.ledger.outstanding(key)
+        assert entry is not None
+        assert entry.closed is not None
+        is_braked = entry.closed.gate == BRAKE_GATE
+        gates = (gate for gate in self._gates if is_braked or gate is not self.place.brake)
+        return any(gate.judge(entry.change, tally, have, now) is not None for gate in gates)
+
+    def _released(self, held: Sequence[K], closed: Set[K]) -> Iterator[K]:
+        """Yield the held keys that no gate holds any more; one half of a move waits for the other."""
+        individual = self._individual
+        if individual is None or len(closed) == len(held):
+            return (key for key in held if key not in closed)
+        waiting = {individual(key) for key in closed} - {None}
+        return (key for key in held if key not in closed and individual(key) not in waiting)
+
+    def _counted(self, except_for: Set[K] = frozenset()) -> tuple[Mapping[str, Mapping[Op, int]], Mapping[str, int]]:
+        """Count what is outstanding and what is present, for the brake: without what other gates hold (C71)."""
+        outstanding, aside = self.ledger.counted(except_for)
+        have = {kind: count - aside[kind] for kind, count in self._have.items()} if any(aside.values()) else self._have
+        return outstanding, have
 
     async def _full_pass(self) -> None:
         """Merge source and target page by page, in constant memory for unchanged objects.
@@ -275,18 +299,31 @@ class Reconciler(Generic[K, V]):
         new = await self._unchanged_since(moves.rest())
         await self._plan_and_apply(new, {change.key for change in new})
         for found in moves.found(self._timings.batch):
-            halves = await self._unchanged_since(found)
+            unchanged = {change.key for change in await self._unchanged_since(found)}
+            halves, split = moves.without(found, {change.key for change in found} - unchanged)
+            self.dirty.mark(split)
             await self._plan_and_apply(halves, {change.key for change in halves})
         return [change for change in deletes if not moves.is_moving(change.key)]
 
     async def _plan_and_apply(self, changes: list[Change[K, V]], compared: Set[K]) -> None:
+        changes, compared = await self._completed(changes, compared)
         now = self._clock.now()
-        others = self.ledger.tallies(except_for=compared)
-        made = plan(changes, self._gates, self._have, now, self.place.kinds, outstanding=others, compared=compared)
+        others, have = self._counted(compared)
+        made = plan(
+            changes,
+            self._gates,
+            have,
+            now,
+            self.place.kinds,
+            outstanding=others,
+            compared=compared,
+            individual=self._individual,
+            counts=self._counts,
+        )
         self._narrator.held(self.ledger.note(made, now))
         if self.place.brake is not None:
             self.place.brake.note(made, now)
-        for batch in _batches(made.ready, self._timings.batch):
+        for batch in self._batches(made.ready):
             if self._stopping.is_set():
                 raise _Ending
             outcomes = await self._apply(await self._still_wanted(batch))
@@ -297,6 +334,27 @@ class Reconciler(Generic[K, V]):
                 raise _Stopped(stopped)
         self._metrics.held(Counter((s.closed.gate, s.closed.reason.label) for s in self.ledger if s.closed))
         self._vitals.attempted(success=False)  # nor is one between two pages without changes
+
+    async def _completed(self, changes: list[Change[K, V]], compared: Set[K]) -> tuple[list[Change[K, V]], Set[K]]:
+        """Look up what the gates must know, and add the other halves of moves that were not compared this time."""
+        look_up, other_keys = self.place.look_up, self.place.other_keys
+        if not changes:
+            return changes, compared
+        if look_up is not None:
+            await look_up(changes)
+        # protection: C62, a half that is applied alone leaves its object under two keys or under none
+        others = set(other_keys(changes)) - compared if other_keys is not None else ()
+        if others:
+            changes, compared = [*changes, *await self._compare(others)], {*compared, *others}
+            if look_up is not None:
+                await look_up(changes)
+        return changes, compared
+
+    def _batches(self, ready: Sequence[Change[K, V]]) -> Iterator[Sequence[Change[K, V]]]:
+        size = self._timings.batch
+        if len(ready) > size and self.place.moves is not None:
+            return self.place.moves.batches(ready, size)
+        return (ready[start : start + size] for start in range(0, len(ready), size))
 
     async def _compare(self, keys: Set[K]) -> list[Change[K, V]]:
         # The target first: the desired state is then at least as new as the actual state it is compared with.
@@ -313,7 +371,11 @@ class Reconciler(Generic[K, V]):
             return list(batch)
         back = set(await self.place.source.get(deletes))
         self.dirty.mark(back)
-        return [change for change in batch if change.op is not Op.DELETE or change.key not in back]
+        if back and self.place.moves is not None:
+            rest, split = self.place.moves.without(batch, back)
+            self.dirty.mark(split)
+            return rest
+        return [change for change in batch if change.key not in back]
 
     async def _apply(self, batch: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
         outcomes = list(await self.place.target.apply(batch)) if batch else []
@@ -385,8 +447,3 @@ class Reconciler(Generic[K, V]):
 
 
 _GROWTH = {Op.DELETE: -1, Op.REPLACE: 0, Op.CREATE: 1}
-
-
-def _batches(changes: Sequence[Change[K, V]], size: int) -> Iterator[Sequence[Change[K, V]]]:
-    for start in range(0, len(changes), size):
-        yield changes[start : start + size]

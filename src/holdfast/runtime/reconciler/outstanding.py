@@ -12,7 +12,8 @@ from holdfast.reconcile.change import K, V
 class OutstandingChange(msgspec.Struct, frozen=True):
     """A change that has not been applied, since when, and why.
 
-    `gate`, `reason` and `opens` are set only while a gate holds it, `error` and `attempts` once an attempt has failed.
+    `gate`, `reason`, its `label` and `opens` are set only while a gate holds it, `error` and `attempts` once an attempt
+    has failed.
     """
 
     op: str
@@ -26,6 +27,7 @@ class OutstandingChange(msgspec.Struct, frozen=True):
     opens: str = ""
     error: str = ""
     attempts: int = 0
+    label: str = ""
 
 
 def describe(outstanding: Outstanding[K, V], *, key: str, kind: str, now: Instant) -> OutstandingChange:
@@ -42,6 +44,7 @@ def describe(outstanding: Outstanding[K, V], *, key: str, kind: str, now: Instan
         opens=closed.opens if closed else "",
         error=outstanding.error or "",
         attempts=outstanding.attempts,
+        label=closed.reason.label if closed else "",
     )
 
 
@@ -49,7 +52,8 @@ def _why(outstanding: Outstanding[K, V], now: Instant) -> str:
     if outstanding.closed is not None and outstanding.is_held:
         return f"held by {outstanding.closed.gate}: {outstanding.closed.sentence}"
     if outstanding.error is None:
-        return "about to be applied"
+        waits = outstanding.closed is not None
+        return "waits for the retry of the other half of its move" if waits else "about to be applied"
     retry = outstanding.retry
     wait = f", retry in {(retry - now).total_seconds():.1f} s" if retry is not None and retry > now else ""
     return f"attempt {outstanding.attempts} failed{wait}: {outstanding.error}"

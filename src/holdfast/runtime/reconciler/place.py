@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -99,6 +99,12 @@ class Place(Generic[K, V]):
     feed: Feed[K] | None = None
     moves: Rekeying[K, V] | None = None
     """Set where objects can change their key: pairs the two halves of such a change in a full pass."""
+    look_up: Callable[[Sequence[Change[K, V]]], Awaitable[None]] | None = None
+    """Fetches what the gates must know about the changes of a plan, just before it is made: gates do no IO. It is
+    called again with all changes when the other halves of moves join a plan. Raises `Away`."""
+    other_keys: Callable[[Sequence[Change[K, V]]], Collection[K]] | None = None
+    """Returns further keys under which the objects of these changes are present or wanted, as far as `look_up` found
+    them: both halves of a move must be in one plan."""
     term: Callable[[], int] = field(default=lambda: 0)
     quiet: Collection[str] = ()
     """Gates whose holds are logged at debug level only: they occur at every start and open by themselves."""
