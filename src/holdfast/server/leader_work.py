@@ -18,12 +18,15 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.leader import LEADER
 from holdfast.model.control.scope import Scope
+from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.runtime.tasks import until_first
 from holdfast.server import server_name
 from holdfast.server.election.leadership import Leadership, Leading, while_leading
 from holdfast.server.intents.pause import PauseCommands
+from holdfast.server.intents.pause_memory import PauseMemory
 from holdfast.server.intents.store import EtcdIntents
 from holdfast.store.api import Store
 
@@ -32,6 +35,8 @@ log = structlog.get_logger(__name__)
 EXIT_OVERDUE = 74
 """Exit code of a process whose leader work did not stop in time."""
 _FOLLOWER_TICK = Duration(seconds=1)
+_PAUSES_EVERY = Duration(seconds=10)
+"""Time between two reads of the intents on a follower."""
 
 
 class LeaderWork(ABC):
@@ -52,7 +57,9 @@ class LeaderWork(ABC):
         self.worker = worker
         self.store = store
         self.leadership = leadership
-        self.intents = EtcdIntents(store, region, worker.clock, scope)
+        state = worker.paths.state
+        self.pauses = PauseMemory(state, scope, StoreMemory(state, "server").load)
+        self.intents = EtcdIntents(store, region, worker.clock, scope, self.pauses)
         self.leader_key = LEADER.key(region, "leader")
         self._commands = commands
         self._on_follower = on_follower
@@ -62,7 +69,8 @@ class LeaderWork(ABC):
         """Work until the worker is to stop."""
         self._follow()
         leading = while_leading(self.leadership, self._run_term, self.worker.stopping, die=_die)
-        await until_first({"leading": leading, "following": self._show_following(), **self.always()})
+        following = {"following": self._show_following(), "pauses": self._remember_pauses()}
+        await until_first({"leading": leading, **following, **self.always()})
 
     @abstractmethod
     async def begin(self, leading: Leading) -> Coroutine[Any, Any, None] | None:
@@ -124,6 +132,17 @@ class LeaderWork(ABC):
             if following:
                 self.worker.vitals.attempted(success=True, state="following")
             await self.tick(following=following)
+
+    async def _remember_pauses(self) -> None:
+        """Follow pauses and resumes on a follower, too: it may lead when the store has lost them (C69)."""
+        while True:
+            await asyncio.sleep(_PAUSES_EVERY.total_seconds())
+            if self._in_term:
+                continue
+            try:
+                await self.intents.read()
+            except Away as away:
+                log.debug("cannot read intents; retrying", error=str(away))
 
     async def _decline(self, _request: Request, _who: Who) -> Any:
         name = self.worker.name

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.server.election.leadership import LEADERSHIP_CELL, term_ended_cell
+from holdfast.server.identity.gate import IDENTITY_CELL
 from holdfast.server.leader_work import idle_without_inventory
 
 ELECTOR = Spec("elector", "holdfast.server.election.worker:elect")
@@ -19,8 +20,9 @@ WORKERS: tuple[Spec, ...] = (ELECTOR, SYNCER, AGENT_STATUS, ENDPOINT_STATUS)
 
 
 def cells(workers: Sequence[Spec]) -> list[str]:
-    """Cells of a server's board besides the pulses: the leadership, and the terms that each worker found to be over."""
-    return [LEADERSHIP_CELL, *(term_ended_cell(spec.name) for spec in workers)]
+    """Cells of a server's board besides the pulses: leadership, identity, and the terms that workers found to be
+    over."""
+    return [LEADERSHIP_CELL, IDENTITY_CELL, *(term_ended_cell(spec.name) for spec in workers)]
 
 
 async def agent_status(worker: Worker) -> None:

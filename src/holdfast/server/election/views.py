@@ -15,6 +15,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST, Host
+from holdfast.model.control.identity import LatchedVerdict
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
 from holdfast.store.api import Store
 
@@ -53,6 +54,23 @@ class ElectorView(msgspec.Struct, frozen=True):
     """Reason for which this server rejects the store (foreign, restored from a backup); empty when it accepts it."""
     opens: str = ""
     """The command that makes it accept the store, where there is one."""
+    verdict: str = ""
+    """Name of the verdict for which it rejects the store, such as `store_restored`."""
+    recorded: LatchedVerdict | None = None
+    """Verdict on store or inventory that the leader has recorded in the store, whatever this server thinks of it."""
+
+
+class FleetVerdict(msgspec.Struct, frozen=True):
+    """Verdict of the leader on inventory and store, and the changes that it holds."""
+
+    name: str
+    """Label of a `FleetIdentityReason`, such as `inventory_restored`."""
+    sentence: str
+    opens: str
+    held: Mapping[str, int] = {}
+    """Number of changes held, by operation."""
+    kinds: list[str] = []
+    """Kinds of the objects that are held."""
 
 
 class HostSeen(msgspec.Struct, frozen=True):

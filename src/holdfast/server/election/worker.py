@@ -197,7 +197,7 @@ class ElectorJob:
         self._unreadable = str(error)
 
     def _creates_identity(self) -> bool:
-        """With an inventory the syncer creates it, once the store is filled."""
+        """With an inventory the syncer creates it, before it fills the store."""
         return self.elector.state.phase is ElectionPhase.LEADING and self._worker.config.inventory.database is None
 
     def _is_dead(self, other: Leader | Server) -> bool:
@@ -284,6 +284,8 @@ class ElectorJob:
             store_error=error,
             refuses_store=refusal.sentence if refusal else "",
             opens=refusal.opens if refusal else "",
+            verdict=refusal.verdict.value if refusal else "",
+            recorded=self.identity.recorded,
         )
         return msgspec.to_builtins(about)
 

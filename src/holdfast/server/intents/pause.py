@@ -62,10 +62,10 @@ class PauseCommands:
         try:
             await self._intents.read()
             paused = self._intents.pause is not None
-            await self._intents.delete_pause()  # also one that has expired
+            await self._intents.end_pause(who.name)  # also one that has expired
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be stored: {error}") from error
-        if not paused:
+        if not paused and not self._intents.in_doubt:  # in doubt, another server may remember a pause
             raise Declined(f"{self._name} is not paused")
         when = await self._applied()
         self._record("resume", f"{who.name} asked for resume of {self._name}")

@@ -25,6 +25,7 @@ from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import LeaderGate, Leadership
+from holdfast.server.identity.gate import StatusIdentityGate
 from holdfast.server.status.feed import StatusFeed
 from holdfast.server.status.kinds import StatusKind
 from holdfast.server.status.metrics import StatusMetrics
@@ -62,6 +63,7 @@ class StatusTerm(Generic[T, V]):
         staleness: Staleness,
         audit_every: Duration = Duration(minutes=5),
         poll_every: Duration = Duration(seconds=5),
+        identity: StatusIdentityGate | None = None,
     ) -> None:
         self.context = context
         self.kind = kind
@@ -71,6 +73,9 @@ class StatusTerm(Generic[T, V]):
         self._metrics = metrics
         self._waker = waker
         self._poll_every = poll_every
+        self._identity = [identity] if identity is not None else []
+        if identity is not None:
+            identity.follow(lambda: kind.mirror.rewinds)
         clock = context.clock
         self.mass_loss: MassLoss[bytes, V] = MassLoss(rules.name, partial(lost_host, rules))
         self.pause: PauseGate[bytes] = PauseGate(rules.name)
@@ -95,7 +100,7 @@ class StatusTerm(Generic[T, V]):
             self.rules.name,
             self.source,
             self.target,
-            [LeaderGate(leadership), self.mass_loss, self.pause],
+            [LeaderGate(leadership), *self._identity, self.mass_loss, self.pause],
             one_kind(self.rules.plural),
             self.rules.show,
             self._same,

@@ -1,7 +1,7 @@
 """Status workers, `agent-status` and `endpoint-status`: a warm mirror always, and a term's work while the server leads.
 
-Nothing is written before the store has its identity and it is that of the inventory's fleet (C27), and before the
-inventory's fence is raised.
+Nothing is written before the syncer of this server has found that inventory and store belong together (C27) and has
+raised the inventory's fence, nor while that is in doubt (C61).
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import Any
 
 import structlog
 
-from holdfast.inventory.api import Fence, Inventory
+from holdfast.inventory.api import Fence
 from holdfast.inventory.open import configured_engine
-from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import Waker, waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
-from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.observed import ENDPOINT
@@ -33,6 +31,8 @@ from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import Leadership, Leading
+from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell, StatusIdentityGate
+from holdfast.server.identity.verdict import OPENS, FleetIdentityReason
 from holdfast.server.intents.pause import APPLIED_WITHIN
 from holdfast.server.leader_work import LeaderWork
 from holdfast.server.status.commands import StatusCommands
@@ -44,27 +44,26 @@ from holdfast.server.status.rules.staleness import Staleness
 from holdfast.server.status.term import StatusTerm
 from holdfast.server.webhook import Webhook
 from holdfast.store.api import OwnKey, Store, StoreError
-from holdfast.store.identity import read_identity
 
 log = structlog.get_logger(__name__)
 
 _RETRY = Duration(seconds=1)
+_FENCE_POLL_S = 0.1
+"""Interval at which a new leader's status worker asks whether the syncer has raised the fence."""
 _DRAIN_S = 0.05
 _CATCH_UP = Duration(seconds=10)
 _COMMANDS = ("allow", "held", "sync", "forget", "explain", "orphans")
 
 
 class StatusWorker(LeaderWork):
-    def __init__(
-        self, worker: Worker, kind: StatusKind[Any, Any], store: Store, inventory: Inventory, waker: Waker
-    ) -> None:
+    def __init__(self, worker: Worker, kind: StatusKind[Any, Any], store: Store, waker: Waker) -> None:
         rules = kind.rules
         scope, leadership = Scope(ScopeKind(rules.name)), Leadership.of(worker)
         super().__init__(worker, leadership, store, rules.region, scope, commands=_COMMANDS, on_follower="only watches")
         self._kind = kind
         self._region = rules.region
-        self._inventory = inventory
         self._waker = waker
+        self._identity = worker.board.cell(IDENTITY_CELL, IdentityCell)
         self._metrics = StatusMetrics(worker.metrics.registry)
         self._migration_metrics = MigrationMetrics(worker.metrics.registry) if rules.kind == ENDPOINT else None
         self._staleness = Staleness(worker.config.status.stale_after, worker.config.status.warn_every)
@@ -74,7 +73,7 @@ class StatusWorker(LeaderWork):
         return {"mirror": follow(self._kind.mirror, self._kind.rules.name)}
 
     async def begin(self, leading: Leading) -> Coroutine[Any, Any, None] | None:
-        fence = await self._raise_fence(leading)
+        fence = await self._wait_fence(leading)
         if fence is None:
             return None
         async with self._draining:  # the follower's drain must be over before changes count
@@ -89,13 +88,18 @@ class StatusWorker(LeaderWork):
             staleness=self._staleness,
             audit_every=self.worker.config.status.audit_every,
             poll_every=self.worker.config.inventory.poll_every,
+            identity=StatusIdentityGate(self._identity, fence),
         )
         term.apply_pause(self.intents.pause)
         notices = self._notices(fence)
         StatusCommands(self.worker, term, notices).offer()
         self.worker.handlers |= self.pause_handlers(partial(self._apply_intents, term))
         stopping = self.worker.stopping
-        works = {"term": term.run(stopping), "intents": self._apply_periodically(term)}
+        works = {
+            "term": term.run(stopping),
+            "intents": self._apply_periodically(term),
+            "identity": self._until_identity_changes(fence),
+        }
         if notices is not None:
             works["notices"] = notices.run(stopping)
         return until_first(works)
@@ -129,13 +133,13 @@ class StatusWorker(LeaderWork):
         await self.intents.read()
         term.apply_pause(self.intents.pause)
 
-    async def _raise_fence(self, leading: Leading) -> Fence | None:
-        """Raise the inventory's fence, before anything else. None: this server does not lead after all."""
+    async def _wait_fence(self, leading: Leading) -> Fence | None:
+        """Wait until the syncer has raised the inventory's fence. None: this server does not lead after all."""
         while True:
             try:
                 if not await self.is_confirmed(leading):
                     return None
-                fence = await self._fence(leading.term)
+                fence = self._fence(leading.term)
                 if fence is not None:
                     await self._catch_up(fence.term)
                     await self.intents.read()
@@ -144,7 +148,7 @@ class StatusWorker(LeaderWork):
                 self._wait(f"waiting: {away.what}", str(away))
             except StoreError as error:
                 self._wait("waiting: store", str(error))
-            await asyncio.sleep(_RETRY.total_seconds())
+            await asyncio.sleep(_FENCE_POLL_S)
 
     async def _catch_up(self, term: int) -> None:
         """Wait for all reports up to the beginning of this term: the leader's key is watched together with them. With
@@ -159,18 +163,29 @@ class StatusWorker(LeaderWork):
                 waited_s=_CATCH_UP.total_seconds(),
             )
 
-    async def _fence(self, term: int) -> Fence | None:
-        found = await read_identity(self.store, self._region)
-        if not isinstance(found.identity, Identity):
-            self._wait("idle: the store has no identity yet", "the syncer creates it once the store is filled")
+    def _fence(self, term: int) -> Fence | None:
+        """The fence that the syncer of this server has raised; None while there is none, or identity is in doubt."""
+        shown = self._identity.read()
+        if shown is None or shown.term != term:
+            self._wait("idle: inventory and store are being compared", "the syncer has not judged them yet")
             return None
-        fleet = await self._kind.run_in_thread(self._inventory.fleet)
-        if fleet != found.identity.fleet:
-            self._wait("held: identity", "inventory and store do not belong to the same fleet")
+        if shown.closed:
+            reason = FleetIdentityReason[shown.closed]
+            self._wait("held: identity", f"{reason.value}; to release: {OPENS[reason]}")
             return None
-        fence = Fence(self._region.segment, found.identity.epoch, term)
-        await self._kind.run_in_thread(partial(self._inventory.raise_fence, fence))
-        return fence
+        return Fence(self._region.segment, shown.epoch, term)
+
+    async def _until_identity_changes(self, fence: Fence) -> None:
+        """Return when the fence has another epoch, or when a verdict has ended: the term's work then begins again, and
+        reads the rows of an inventory that was restored meanwhile."""
+        first = self._identity.read()
+        while True:
+            await asyncio.sleep(_RETRY.total_seconds())
+            shown = self._identity.read()
+            if shown is None or first is None or shown.term != fence.term:
+                continue
+            if shown.epoch != fence.epoch or (shown.changes != first.changes and not shown.closed):
+                return
 
     def _wait(self, state: str, why: str) -> None:
         if self.worker.vitals.state != state:
@@ -209,7 +224,7 @@ async def run(worker: Worker, make_kind: Callable[..., StatusKind[Any, Any]]) ->
     own = OwnKey(LEADER.key(region, "leader"), config.server.renew_every)
     try:
         kind = make_kind(region, store, SqlObserved(engine), thread, worker.clock.now, own)
-        await StatusWorker(worker, kind, store, SqlInventory(engine), wake).run()
+        await StatusWorker(worker, kind, store, wake).run()
     finally:
         await wake.close()
         await store.close()
