@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from sqlalchemy import insert
+from sqlalchemy import Engine, insert
 
 from bench import leader
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.fleet import ENDPOINTS, endpoints
 from bench.gauges import PeakMemory, Stopwatch
 from bench.server import etcd_in_memory, scratch
-from holdfast.inventory.api import Fence
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.inventory.sql.schema import IDENTITY
+from holdfast.inventory.sql.schema import CHANGES, IDENTITY
 from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import IDENTITY as STORE_IDENTITY
@@ -33,7 +32,7 @@ from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.process import cpu_s
-from holdfast.server.syncer.gates import FleetIdentityGate
+from holdfast.server.election.leadership import Leading
 from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
@@ -96,7 +95,7 @@ async def _measure(options: Options) -> Figures:
             round_trips = store.calls
             right = await _pass(running_term)
             growth = memory.growth_mb
-            await _spoil(store, options.endpoints)
+            await _spoil(store, engine, options.endpoints)
             wrong = await _pass(running_term)
             await _check(store, options.endpoints)
             await store.close()
@@ -108,6 +107,7 @@ async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> Synce
     clock = SystemClock()
     term = await store.put(LEADER.key(REGION, "leader"), b"{}")
     await store.put(STORE_IDENTITY.key(REGION, "identity"), STORE_IDENTITY.encode(Identity("bench", 1)))
+    leadership = leader.leadership(term, clock)
     syncer = Syncer(
         context=leader.context(clock, state),
         store=store,
@@ -115,13 +115,12 @@ async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> Synce
         inventory=inventory,
         run_in_thread=DatabaseThread("bench"),
         waker=leader.NoWaker(),
-        leadership=leader.leadership(term, clock),
+        leadership=leadership,
         seen_store=lambda: None,
     )
-    gate = FleetIdentityGate()
-    fence = Fence(REGION.segment, await syncer.check_identity(gate), term)
-    inventory.raise_fence(fence)
-    return SyncerTerm(syncer, fence, gate)
+    leading = leadership.check()
+    assert isinstance(leading, Leading)
+    return await syncer.begin(leading)
 
 
 async def _pass(running_term: SyncerTerm) -> tuple[float, float]:
@@ -134,8 +133,8 @@ async def _pass(running_term: SyncerTerm) -> tuple[float, float]:
     return watch.wall_s, watch.cpu_s
 
 
-async def _spoil(store: EtcdStore, count: int) -> None:
-    """Make 1 % of the store wrong: a third each missing, different, and superfluous."""
+async def _spoil(store: EtcdStore, engine: Engine, count: int) -> None:
+    """Make 1 % of the store wrong: a third each missing, different, and superfluous with a recorded delete."""
     dice, keys = random.Random(1), [put.key for put in endpoints(count)]
     chosen = dice.sample(keys, max(3, round(count * WRONG)))
     spoilers: list[Callable[[bytes], Any]] = [
@@ -145,6 +144,10 @@ async def _spoil(store: EtcdStore, count: int) -> None:
     ]
     for number, key in enumerate(chosen):
         await spoilers[number % 3](key)
+    past = {"kind": "endpoint", "name": "gone", "old": b"{}", "who": "bench", "why": "", "at": SystemClock().wall()}
+    with engine.begin() as connection:
+        rows = [{"revision": number, "old_key": key + b"x", **past} for number, key in enumerate(chosen, count + 1)]
+        connection.execute(insert(CHANGES), rows)
 
 
 async def _check(store: EtcdStore, count: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from holdfast.config.root import Config
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
+from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
@@ -22,6 +23,7 @@ from holdfast.server.election.leadership import LEADERSHIP_CELL, Leadership, Lea
 from holdfast.server.intents.store import SYNCER
 from holdfast.server.leader_work import LeaderWork
 from holdfast.server.workers import cells
+from holdfast.store.identity import identity_key
 from holdfast.testing import FakeStore
 
 ALICE = Who(1000, 1, "alice")
@@ -135,5 +137,19 @@ def test_a_leader_that_stops_ends_its_work_before_it_returns(tmp_path: Path) -> 
             work.lead(7)
             await until(work.working.is_set)
         assert not work.working.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_remembers_pauses_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.server.leader_work._PAUSES_EVERY", seconds(0.01))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as work:
+            await work.store.put(identity_key(Region()), IDENTITY.encode(Identity("kelp", 1)))
+            await work.worker.handlers["pause"](Request("pause", {"reason": "migration"}), ALICE)
+            await until(lambda: work.pauses.load() is not None)
+            await work.worker.handlers["resume"](Request("resume", {}), ALICE)
+            await until(lambda: work.pauses.load() is None)
 
     asyncio.run(scenario())

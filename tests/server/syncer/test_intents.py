@@ -18,11 +18,13 @@ from holdfast.model.control.intent import INTENT
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.intents.pause import PauseCommands
-from holdfast.server.intents.store import BRAKE, PAUSE, EtcdIntents
+from holdfast.server.intents.pause_memory import PauseMemory
+from holdfast.server.intents.store import BRAKE, PAUSE, SYNCER, EtcdIntents
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.term import SyncerTerm
+from holdfast.store.identity import read_identity, remember
 from tests.inventory.harness import REGION, endpoint, endpoint_name
-from tests.server.harness import SyncerHarness, syncer_harness
+from tests.server.harness import SyncerHarness, at_once, syncer_harness
 
 ALICE = Who(1000, 1, "alice")
 
@@ -250,3 +252,21 @@ def test_a_pause_that_ran_out_is_none(here: SyncerHarness) -> None:
         assert here.entries(INTENT.key(REGION, PAUSE)) == []
 
     asyncio.run(scenario())
+
+
+def test_a_pause_holds_the_syncer_of_a_store_restored_to_before_it(here: SyncerHarness, tmp_path: Path) -> None:
+    async def scenario() -> tuple[str, int]:
+        syncer = (before := await here.settled()).syncer
+        syncer.pauses = PauseMemory(tmp_path, SYNCER, lambda: here.seen_store, at_once)
+        sides = await syncer.read_sides(before.fence.term)
+        term = SyncerTerm(syncer, before.fence, before.identity_gate, sides)
+        backup = here.fake.revision
+        await say(term, "pause", "migration")
+        here.seen_store = remember(await read_identity(here.operator, REGION))
+        here.fake.restore(backup)
+        here.editor.change([endpoint(1)], who="bob")
+        await term.apply_intents()
+        await term.reconciler.turn()
+        return syncer.context.vitals.state, len(here.stored())
+
+    assert asyncio.run(scenario()) == ("held: intent", 0)

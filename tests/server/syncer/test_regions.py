@@ -103,8 +103,7 @@ def test_a_host_whose_name_another_region_has_in_the_store_fails_alone(tmp_path:
             term = await here.lead()
             for _ in range(3):
                 await term.reconciler.turn()
-                await term.syncer.check_identity(term.identity_gate)
-                await term.create_identity()
+                await term.check_identity()
                 here.clock.advance(seconds(60))
             await term.reconciler.turn()
             story = term.reconciler.ledger.outstanding(HOST.key(REGION, "r1"))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.ignored import IgnoredEditor
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
@@ -45,7 +46,7 @@ def test_a_resync_by_hand_tells_what_differed(here: SyncerHarness) -> None:
 
     told = asyncio.run(scenario())
     assert (told["create"], told["replace"], told["delete"], told["differed"]) == (1, 0, 0, 1)
-    assert told["objects"] == [{"op": "create", "key": "endpoint r1-holdfast-w1-eth0"}]
+    assert told["objects"] == [{"op": "create", "key": "endpoint r1-holdfast-w1-eth0", "group": "drift"}]
     assert endpoint_key(1) not in here.stored()
 
 
@@ -120,6 +121,33 @@ def test_only_endpoints_count_towards_the_share_of_a_network(here: SyncerHarness
 
     told = asyncio.run(scenario())
     assert (told["delete"], told["networks"]) == (1, {})
+
+
+def test_differences_are_grouped_by_what_is_known_about_them(here: SyncerHarness) -> None:
+    async def scenario() -> dict[str, Any]:
+        here.editor.change([host(1), host(2), *(endpoint(n) for n in range(5))], who="alice")
+        term = await here.settled()
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(0)), endpoint(1, on="r2")], who="bob")
+        await here.operator.delete(endpoint_key(2))
+        stray, ignored = endpoint(7), endpoint(8)
+        for one in (stray, ignored):
+            await here.operator.put(one.key, ENDPOINT.encode(one.thing))  # type: ignore[arg-type]
+        IgnoredEditor(here.engine).add(ignored.key, who="alice", why="theirs")
+        return await told_of(Resync(term), dry_run=True)
+
+    told = asyncio.run(scenario())
+    assert told["groups"] == {"drift": 1, "move": 1, "witnessed": 1, "unwitnessed": 1}
+    assert (told["differed"], told["delete"], told["ignored"]) == (5, 3, 1)
+    found = {(one["op"], one["key"].removeprefix("endpoint ")): one for one in told["objects"]}
+    assert {named: one["group"] for named, one in found.items()} == {
+        ("delete", "r1-holdfast-w0-eth0"): "witnessed",
+        ("delete", "r1-holdfast-w1-eth0"): "move",
+        ("create", "r2-holdfast-w1-eth0"): "move",
+        ("create", "r1-holdfast-w2-eth0"): "drift",
+        ("delete", "r1-holdfast-w7-eth0"): "unwitnessed",
+    }
+    assert found["delete", "r1-holdfast-w0-eth0"]["who"] == "bob"
+    assert found["delete", "r1-holdfast-w1-eth0"]["to"] == "endpoint r2-holdfast-w1-eth0"
 
 
 def test_values_of_differences_are_reported_on_request(here: SyncerHarness) -> None:

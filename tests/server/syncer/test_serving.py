@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -68,15 +69,13 @@ def test_a_balancer_understands_what_arrives(here: SyncerHarness, tmp_path: Path
         return await served(here, tmp_path)
 
     news = asyncio.run(scenario())
-    config = news.saved.configuration
     assert news.unreadable == ()
-    assert {name: one.address for name, one in config.backends.items()} == {
+    assert {name: str(ip_address(one.identity.address)) for name, one in news.services.backends.items()} == {
         "web-1": "10.28.0.7",
         "web-2": "192.0.2.2",
         "web-3": "10.28.0.9",
     }
-    assert [list(pool.backends) for pool in config.frontends["web"].pools] == [["web-1", "web-2"], ["web-3"]]
-    assert config.frontends["web"].pools[0].backends["web-2"].weight == 50
+    assert news.services.frontends["web"].pools == ((("web-1", 100), ("web-2", 50)), (("web-3", 100),))
 
 
 def test_a_backend_that_goes_leaves_its_frontend_first(here: SyncerHarness) -> None:

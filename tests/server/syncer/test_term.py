@@ -21,8 +21,8 @@ from holdfast.model.control.allowance import ALLOWANCE
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
+from holdfast.server.identity.verdict import FleetIdentityReason
 from holdfast.server.syncer.allow import AllowCommands
-from holdfast.server.syncer.gates import FleetIdentityReason
 from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Deposed, Entry
 from holdfast.store.identity import SeenStore, read_identity
@@ -176,9 +176,11 @@ def test_what_is_not_ours_is_never_touched(here: SyncerHarness) -> None:
     theirs = wanted(HOST, Region("ams"), "ams-1", Host.of("ams-1", HostSpec())).thing
 
     async def scenario() -> None:
-        await here.operator.put(strange, b"{}")
         await here.operator.put(other, HOST.encode(theirs))  # type: ignore[arg-type]
-        await here.settled()
+        term = await here.settled()
+        await here.operator.put(strange, b"{}")
+        term.reconciler.dirty.mark_all()
+        await term.reconciler.turn()
 
     asyncio.run(scenario())
     assert set(here.stored()) == {strange, other}
@@ -211,7 +213,7 @@ def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
         await here.operator.put(taken, foreign)
         here.editor.change([*(host(n) for n in range(1, 9)), *map(endpoint, range(20))], who="alice")
         term = await here.lead()
-        await term.create_identity()
+        await term.check_identity()
         await term.reconciler.turn()
         there = len(here.stored())
         await here.operator.delete(taken)
@@ -255,14 +257,14 @@ def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(he
         term = await here.settled()
         here.editor.change([WantedObject(ENDPOINT, endpoint_name(3))], who="alice")
         term.reconciler.dirty.mark_all()
-        read = term.source.read
+        look_up = term.reconciler.place.look_up
+        assert look_up is not None
 
-        async def read_and_then(after: bytes | None, upto: bytes | None) -> Any:
-            found = await read(after, upto)
+        async def look_up_and_then(changes: Any) -> None:
+            await look_up(changes)
             here.editor.undo(ENDPOINT, endpoint_name(3), who="alice")
-            return found
 
-        term.source.read = read_and_then  # type: ignore[method-assign]
+        term.reconciler.place.look_up = look_up_and_then
         await term.reconciler.turn()
 
     asyncio.run(scenario())
@@ -292,15 +294,17 @@ def test_C36_the_store_is_pinned_before_the_snapshot_is_opened(here: SyncerHarne
 
 @fault("C27", without="holdfast.reconcile.brake:Brake.judge")
 def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through(here: SyncerHarness) -> None:
+    """Also if an operator has said that nothing of it needs a witness."""
+
     async def scenario() -> tuple[str, str]:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         term = await here.settled()
         with here.engine.begin() as connection:
             connection.execute(OBJECTS.delete())
-        term.reconciler.dirty.mark_all()
-        await term.reconciler.turn()
+        assert await here.compared(term) == "held: witness"
+        state = await here.allow_unwitnessed(term)
         held = term.reconciler.outstanding()
-        return term.syncer.context.vitals.state, held[0].opens if held else ""
+        return state, held[0].opens if held else ""
 
     state, opens = asyncio.run(scenario())
     assert len(here.stored()) == 40
@@ -318,8 +322,8 @@ def test_C27_an_emptied_inventory_deletes_not_even_the_last_of_a_few(here: Synce
         term = await here.settled()
         with here.engine.begin() as connection:
             connection.execute(OBJECTS.delete())
-        term.reconciler.dirty.mark_all()
-        await term.reconciler.turn()
+        await here.compared(term)
+        await here.allow_unwitnessed(term)
 
     asyncio.run(scenario())
     assert len(here.stored()) == 4
@@ -398,7 +402,7 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: SyncerHar
     assert said == "40 go"
 
 
-@fault("C27", without="holdfast.server.syncer.gates:FleetIdentityGate.judge")
+@fault("C27", without="holdfast.server.identity.gate:FleetIdentityGate.judge")
 def test_C27_a_wrong_database_writes_nothing_at_all(here: SyncerHarness) -> None:
     async def scenario() -> dict[bytes, bytes]:
         here.editor.change([endpoint(n) for n in range(3)], who="alice")
@@ -415,15 +419,18 @@ def test_C27_a_wrong_database_writes_nothing_at_all(here: SyncerHarness) -> None
     assert asyncio.run(scenario()) == here.stored()
 
 
-def test_both_sides_without_an_id_get_one_the_store_last(here: SyncerHarness) -> None:
+def test_both_sides_without_an_id_get_one_before_the_store_is_filled(here: SyncerHarness) -> None:
     async def scenario() -> tuple[object, str | None]:
         here.editor.change([endpoint(1)], who="alice")
         term = await here.lead()
         assert term.identity_gate.verdict.closed is FleetIdentityReason.UNKNOWN
-        await term.create_identity()
-        assert (await read_identity(here.operator, REGION)).identity is None, "not before it is filled"
+        await term.check_identity()
+        assert (await read_identity(here.operator, REGION)).identity == Identity(
+            here.inventory.fleet() or "", 1, filling=True
+        )
+        assert here.stored() == {}
         await term.reconciler.turn()
-        await term.create_identity()
+        await term.check_identity()
         return (await read_identity(here.operator, REGION)).identity, here.inventory.fleet()
 
     identity, fleet = asyncio.run(scenario())

@@ -3,6 +3,9 @@
 `--once` is recorded after the deletes were written, with the store's revision at that time. Agents honour it for
 changes up to that revision: what the operator saw, and nothing later. `--for` is recorded before it takes effect, so
 that it survives a takeover; the revision that agents honour rises with what is deleted meanwhile.
+
+`allow syncer/witness` releases exactly the keys and revisions that were shown, and never for a time: what nobody has
+seen yet may be a live object of another controller.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.intents.file import WorkerIntent, request_intent
+from holdfast.server.identity.verdict import FleetIdentityReason
 from holdfast.server.intents.store import BRAKE
 from holdfast.server.syncer.resync import next_pass
 from holdfast.server.syncer.term import NAME, SyncerTerm
+from holdfast.server.syncer.witness import GATE, seal, unwitnessed
 from holdfast.store.api import StoreError
-from holdfast.store.identity import read_identity
+from holdfast.store.identity import ADOPT, read_identity
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +39,8 @@ class AllowCommands:
 
     async def answer(self, request: Request, who: Who) -> Any:
         asked = request_intent(request, who, self._term.syncer.context.clock)
+        if request.args.get("gate") == GATE:
+            return self._unwitnessed(asked, request.args.get("seal"))
         if asked.until is not None:
             return await self._for_a_time(asked)
         passes = self._term.reconciler.passes
@@ -41,9 +48,26 @@ class AllowCommands:
         self._term.start(self._record_after(passes, asked))
         return answer
 
+    def _unwitnessed(self, asked: WorkerIntent, shown: object) -> str:
+        if asked.until is not None:
+            raise Declined(f"{NAME}/{GATE} is never released for a time, only for what was shown: use --once")
+        held = unwitnessed(self._term.reconciler.ledger)
+        if not held:
+            raise Declined(f"{NAME}/{GATE} holds nothing, so there is nothing to allow")
+        if shown != seal(held):
+            raise Declined(f"others than were shown are held now, or they were written since: holdfast plan {NAME}")
+        self._term.witness.allow(held)
+        sentence = f"{asked.who} let {len(held):,} unwitnessed deletes through once: “{asked.why}”"
+        log.info("operator request", details=sentence)
+        self._term.syncer.context.decisions.write([Decision(asked.at, NAME, "allow", NAME, "asked", sentence)])
+        self._term.reconciler.dirty.mark([change.key for change in held])
+        return f"{len(held):,} unwitnessed deletes go through once, as far as {NAME}/brake allows"
+
     async def _for_a_time(self, asked: WorkerIntent) -> str:
+        if self._term.identity_gate.verdict.closed is FleetIdentityReason.STORE_RESTORED:
+            raise Declined(f"nothing can be allowed for a time in a restored store; first: {ADOPT}")
         try:
-            await self._record(asked)
+            await record_allowance(self._term, asked)
             await self._term.apply_intents()
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be stored: {error}") from error
@@ -56,24 +80,27 @@ class AllowCommands:
     async def _record_after(self, passes: int, asked: WorkerIntent) -> None:
         await next_pass(self._term.reconciler, passes)
         try:
-            revision = await self._record(asked)
+            revision = await record_allowance(self._term, asked)
         except (Away, StoreError) as error:
             log.warning("allowance not recorded in the store; agents may need one of their own", error=str(error))
         else:
             log.info("allowance recorded; agents honour it", operator=asked.who, revision=revision)
 
-    async def _record(self, asked: WorkerIntent) -> int:
-        syncer = self._term.syncer
-        revision = (await read_identity(syncer.store, syncer.region)).revision
-        allowance = Allowance(
-            gate=BRAKE.gate,
-            scope=BRAKE.scope,
-            revision=revision,
-            who=asked.who,
-            why=asked.why,
-            since=asked.at,
-            once=asked.until is None,
-            until=asked.until,
-        )
-        await self._term.intents.allow(self._term.fenced, allowance)
-        return revision
+
+async def record_allowance(term: SyncerTerm, asked: WorkerIntent) -> int:
+    """Record in the store that agents may follow everything written so far; returns the revision. Raises `Away`,
+    `StoreError` or `Deposed`."""
+    syncer = term.syncer
+    revision = (await read_identity(syncer.store, syncer.region)).revision
+    allowance = Allowance(
+        gate=BRAKE.gate,
+        scope=BRAKE.scope,
+        revision=revision,
+        who=asked.who,
+        why=asked.why,
+        since=asked.at,
+        once=asked.until is None,
+        until=asked.until,
+    )
+    await term.intents.allow(term.fenced, allowance)
+    return revision

@@ -5,7 +5,7 @@ Any server answers; only the leader's syncer knows what is outstanding, and whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ import msgspec
 
 from holdfast.inventory.api import Row
 from holdfast.inventory.changes import PastChange
+from holdfast.inventory.kinds import name_of
+from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
@@ -40,7 +42,8 @@ class ExplainCommands:
         try:
             row = await self._syncer.run_in_thread(partial(self._inventory.find, kind, name))
             past = await self._syncer.run_in_thread(partial(self._inventory.history, kind, name, LAST))
-            keys = _keys(row, past)
+            ignored = await self._syncer.run_in_thread(self._inventory.ignored)
+            keys = list(dict.fromkeys([*_keys(row, past), *self._other_keys(kind, name, ignored)]))
             entries = await self._entries(keys)
             migration = await self._migration(kind, name)
             undo = row is not None or await self._can_undo(kind, name, past)
@@ -55,7 +58,7 @@ class ExplainCommands:
             "goes": migration,
             "undo": undo,
             "changes": [_shown(one) for one in past],
-            "store": [self._held(key, entries.get(key), row) for key in keys],
+            "store": [self._held(key, entries.get(key), row) | {"ignored": key in ignored} for key in keys],
             "leads": self._term is not None,
             "term": self._term.fence.term if self._term else None,
             "waits": [
@@ -65,6 +68,17 @@ class ExplainCommands:
             ],
             "gates": [_closed(one) for key in keys[:1] for one in self._closed(key, entries.get(key))],
         }
+
+    def _other_keys(self, kind: Kind[Any, Any], name: str, ignored: Collection[bytes]) -> list[bytes]:
+        """Keys of objects of that name that the inventory may never have had: outstanding or ignored ones."""
+        outstanding = [one.change.key for one in self._term.reconciler.ledger] if self._term else []
+        return [key for key in (*outstanding, *ignored) if name.encode() in key and self._is_named(key, kind, name)]
+
+    def _is_named(self, key: bytes, kind: Kind[Any, Any], name: str) -> bool:
+        if not self._layout.has(key) or self._layout.kind(key) is not kind:
+            return False
+        parsed = kind.parse(key, self._syncer.region)
+        return not isinstance(parsed, Bad) and name_of(parsed) == name
 
     def _kind(self, name: str) -> Kind[Any, Any]:
         for kind in self._inventory.kinds:
@@ -111,12 +125,13 @@ class ExplainCommands:
         }
 
     def _closed(self, key: bytes, entry: Entry | None) -> list[Closed]:
-        """Gates that would hold any change of it now. What the brake holds is among the outstanding changes."""
+        """Gates that would hold any change of it now. What witness and brake hold is among the outstanding changes."""
         if self._term is None:
             return []
         now = self._syncer.context.clock.now()
         change = Change(Op.DELETE, key, Owned(entry or Entry(key, b""), NAME, 0), None)
-        verdicts = (gate.judge(change, {}, 0, now) for gate in self._term.reconciler.place.gates)
+        gates = [gate for gate in self._term.reconciler.place.gates if gate is not self._term.witness]
+        verdicts = (gate.judge(change, {}, 0, now) for gate in gates)
         return [verdict for verdict in verdicts if verdict is not None]
 
 

@@ -1,7 +1,7 @@
 """Keys of one region: the part of the store that the inventory decides about, and which object has which key. Pure.
 
-Keys under our prefixes that are not ours are never touched (rule 6): keys of another form, and hosts of another region,
-which share our prefix.
+Keys under our prefixes that are not ours are never touched (rule 6): keys of another form, hosts of another region,
+which share our prefix, and keys that an operator ignores.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class RegionKeys:
         self.prefixes = [prefix for prefix, _ in self._kinds]
         self._plurals = [kind.plural for _, kind in self._kinds]
         self._endpoint, self._migration = ENDPOINT.prefix(region), MIGRATION.prefix(region)
+        self.ignored: frozenset[bytes] = frozenset()
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
     def has(self, key: bytes) -> bool:
@@ -62,6 +63,8 @@ class RegionKeys:
         return place
 
     def is_ours(self, entry: Entry) -> bool:
+        if entry.key in self.ignored:
+            return False
         kind = self.kind(entry.key)
         if kind is ENDPOINT and _plain_endpoint(entry.key, len(self._endpoint)):
             return True

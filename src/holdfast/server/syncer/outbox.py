@@ -6,7 +6,7 @@ Rows that are only about keys of another region are not touched: the syncer of t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from holdfast.inventory.api import Fence, Inventory, OutboxRow
 from holdfast.inventory.sql.thread import RunInThread
@@ -15,26 +15,27 @@ MOST_NOTED = 5_000
 
 
 class Outbox:
-    """`has` says whether a key belongs to this region."""
+    """`has` says whether a key belongs to this region; `may_settle` whether rows may be removed now."""
 
     def __init__(
-        self, inventory: Inventory, run_in_thread: RunInThread, fence: Fence, has: Callable[[bytes], bool]
+        self,
+        inventory: Inventory,
+        run_in_thread: RunInThread,
+        fence: Fence,
+        has: Callable[[bytes], bool],
+        may_settle: Callable[[], bool] = lambda: True,
     ) -> None:
         self._inventory = inventory
         self._has = has
+        self._may_settle = may_settle
         self._run_in_thread = run_in_thread
         self._fence = fence
         self._noted: dict[int, OutboxRow] = {}
-        self._moved: Counter[bytes] = Counter()
         self._announced: Counter[bytes] = Counter()
         self._more = False
 
     def __len__(self) -> int:
         return len(self._noted)
-
-    def has_moved(self, key: bytes) -> bool:
-        """True if, by an unsettled row, the object of this key moved to another key."""
-        return self._moved[key] > 0
 
     def has_announced(self, key: bytes) -> bool:
         """True if an unsettled row is about this key."""
@@ -45,16 +46,14 @@ class Outbox:
         fresh = await self._run_in_thread(self._unseen)
         self._more = len(fresh) >= MOST_NOTED
         self._noted.update((one.id, one) for one in fresh)
-        self._moved.update(self._moved_from(fresh))
         self._announced.update(key for one in fresh for key in self._keys(one))
         return {key for one in fresh for key in self._keys(one)}
 
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
         done = [one.id for one in self._noted.values() if not any(map(is_open, self._keys(one)))]
-        if done:
+        if done and self._may_settle():
             await self._run_in_thread(lambda: self._inventory.settle(self._fence, done))
             settled = [self._noted.pop(number) for number in done]
-            self._moved -= Counter(self._moved_from(settled))
             self._announced -= Counter(key for one in settled for key in self._keys(one))
         return self._more
 
@@ -68,10 +67,6 @@ class Outbox:
                 break
             after = rows[-1].id
         return fresh
-
-    def _moved_from(self, rows: Iterable[OutboxRow]) -> Iterator[bytes]:
-        """Old keys of moves within this region. A move to another region is a loss here, which the brake counts."""
-        return (one.before for one in rows if one.before is not None and self._has(one.key))
 
     def _keys(self, one: OutboxRow) -> Sequence[bytes]:
         return [key for key in (one.key, one.before) if key is not None and self._has(key)]

@@ -1,18 +1,21 @@
 """`holdfast resync`: compares inventory and store now, on an operator's request, and reports the differences.
 
 With `dry_run` nothing is written. With a kind, a kind and a name, or a network, only those objects count. The loop
-itself repairs; this module counts what differs, and waits until the loop has handled it.
+itself repairs; this module counts what differs, and waits until the loop has handled it. What differs is grouped:
+moves, deletes that the inventory recorded, deletes without a witness, and drift, which is all creates and replaces.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.inventory.api import Witness
 from holdfast.inventory.kinds import name_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -29,6 +32,7 @@ from holdfast.store.api import Entry
 NAMED = 20
 VALUED = 200
 """Most differences that are named, and most that are shown with their values."""
+DRIFT, MOVE, WITNESSED, UNWITNESSED = "drift", "move", "witnessed", "unwitnessed"
 _POLL_S = 0.05
 _network = re.compile(rb'"' + re.escape(NETWORK_LABEL.encode()) + rb'":\s*"([^"\\]*)"').search
 
@@ -52,15 +56,30 @@ class Differences:
     most: int
     counts: Counter[str] = field(default_factory=Counter)
     shown: list[Change[bytes, Entry]] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
+    keys: dict[Op, list[bytes]] = field(default_factory=lambda: {op: [] for op in Op})
+    moved: Mapping[bytes, bytes] = field(default_factory=dict)
+    """New keys of the individuals whose old keys would be deleted."""
+    witnesses: Mapping[bytes, Witness] = field(default_factory=dict)
     networks: dict[str, Counter[str]] = field(default_factory=dict)
     """By network: number of stored endpoints (`of`), and of those to be deleted (`delete`)."""
 
     def take(self, change: Change[bytes, Entry]) -> None:
         self.counts[change.op.name.lower()] += 1
-        self.keys.append(change.key)
+        self.keys[change.op].append(change.key)
         if len(self.shown) < self.most:
             self.shown.append(change)
+
+    def group(self, op: Op, key: bytes) -> str:
+        if op is Op.DELETE:
+            return MOVE if key in self.moved else WITNESSED if key in self.witnesses else UNWITNESSED
+        return MOVE if op is Op.CREATE and key in self.moved.values() else DRIFT
+
+    def groups(self) -> dict[str, int]:
+        """Count the changes of each group; both halves of a move count as one."""
+        arriving = {*self.moved.values()}.intersection(self.keys[Op.CREATE])
+        deletes = Counter(self.group(Op.DELETE, key) for key in self.keys[Op.DELETE])
+        drift = len(self.keys[Op.CREATE]) + len(self.keys[Op.REPLACE]) - len(arriving)
+        return {DRIFT: drift, **{group: deletes[group] for group in (MOVE, WITNESSED, UNWITNESSED)}}
 
     def network(self, entry: Entry) -> Counter[str]:
         return self.networks.setdefault(network_in(entry.value), Counter())
@@ -128,8 +147,9 @@ class Resync:
         began = self._term.syncer.context.clock.now()
         try:
             found = await self._differences(scope, VALUED if values else NAMED)
+            await self._look_up_deletes(found)
             if not dry:
-                await self._wait_handled(found.keys, whole=scope.is_whole)
+                await self._wait_handled(list(itertools.chain(*found.keys.values())), whole=scope.is_whole)
         except Away as away:
             self._state = {"done": True, "error": f"nothing was compared: {away}"}
             return
@@ -139,6 +159,7 @@ class Resync:
     async def _differences(self, scope: ResyncScope, most: int) -> Differences:
         """Compare in a snapshot of its own, so that the loop's pass is not disturbed."""
         term, syncer = self._term, self._term.syncer
+        term.reconciler.dirty.mark(await term.ignored.refresh())
         source = InventorySource(
             syncer.inventory, syncer.run_in_thread, SyncGate(), syncer.context.clock.now, term.layout.wants
         )
@@ -164,6 +185,12 @@ class Resync:
         finally:
             await source.close()
 
+    async def _look_up_deletes(self, found: Differences) -> None:
+        syncer, deletes = self._term.syncer, found.keys[Op.DELETE]
+        if deletes:
+            found.moved = await self._term.moves.find(deletes)
+            found.witnesses = await syncer.run_in_thread(lambda: syncer.inventory.witness(deletes))
+
     async def _wait_handled(self, keys: list[bytes], *, whole: bool) -> None:
         """Wait until the loop has handled these keys; a change that it holds or fails at is handled, too."""
         reconciler = self._term.reconciler
@@ -183,14 +210,22 @@ class Resync:
             "dry_run": dry,
             "differed": found.counts.total(),
             **{op: found.counts[op] for op in ("create", "replace", "delete")},
+            "groups": found.groups(),
+            "ignored": len(self._term.layout.ignored),
             "held": 0 if dry else sum(self._term.reconciler.held().values()),
             "seconds": round(took, 3),
             "networks": {name: dict(counts) for name, counts in sorted(found.networks.items()) if counts["delete"]},
-            "objects": [self._object(change, values=values) for change in found.shown],
+            "objects": [self._object(change, found, values=values) for change in found.shown],
         }
 
-    def _object(self, change: Change[bytes, Entry], *, values: bool) -> dict[str, Any]:
-        shown: dict[str, Any] = {"op": change.op.name.lower(), "key": self._term.layout.show(change.key)}
+    def _object(self, change: Change[bytes, Entry], found: Differences, *, values: bool) -> dict[str, Any]:
+        show, key = self._term.layout.show, change.key
+        shown: dict[str, Any] = {"op": change.op.name.lower(), "key": show(key), "group": found.group(change.op, key)}
+        if change.op is Op.DELETE and key in found.moved:
+            shown["to"] = show(found.moved[key])
+        elif change.op is Op.DELETE and (witness := found.witnesses.get(key)) is not None:
+            at = "" if witness.at is None else witness.at.isoformat(timespec="seconds")
+            shown |= {"who": witness.who, "at": at, "revision": witness.revision}
         if values:
             shown |= {"old": _text(change.old), "new": _text(change.new)}
         return shown

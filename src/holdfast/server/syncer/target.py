@@ -3,7 +3,8 @@
 Every write compares the state that it was decided on: a create that the key is absent, a replace and a delete its
 mod_revision (C21). An object that loses that race is compared again. The halves of a move go in one transaction, so
 that an object cannot lose its old key without getting its new one; an object that has moved once more since then keeps
-its old key until the newest one exists (C35). Fields that our model does not know survive a rewrite of their value.
+its old key until it moves to the newest one (C35). Fields that our model does not know survive a rewrite of their
+value.
 """
 
 from __future__ import annotations
@@ -46,10 +47,15 @@ async def no_new_keys(_keys: Collection[bytes]) -> Mapping[bytes, bytes]:
     return {}
 
 
+async def nothing_first(_changes: Sequence[Item]) -> None:
+    return None
+
+
 class EtcdTarget:
     """`bound` also limits a page by what is wanted: with an empty store, one page must not cover everything.
 
-    `on_conflict` is called for each write whose object had been changed by another client.
+    `on_conflict` is called for each write whose object had been changed by another client, `before_write` with
+    the changes that are written next, after the last read. It may refuse them with `Away`.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class EtcdTarget:
         page: int = PAGE,
         on_conflict: Callable[[], None] = lambda: None,
         new_keys: NewKeys = no_new_keys,
+        before_write: Callable[[Sequence[Item]], Awaitable[None]] = nothing_first,
     ) -> None:
         self._fenced = fenced
         self._store: Store = fenced.store
@@ -72,8 +79,13 @@ class EtcdTarget:
         """Latest revision that the store is known to have had: that of our term, or of our last write."""
         self._on_conflict = on_conflict
         self._new_keys = new_keys
+        self._before_write = before_write
         self._foreign: set[bytes] = set()
         """Keys that were last read with an object of another region."""
+
+    def lower_floor(self, revision: int) -> None:  # protection: C50
+        """C50: the store was restored and continues from this revision; wait for no later one."""
+        self.known = min(self.known, revision)
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
         if after is None:
@@ -95,7 +107,8 @@ class EtcdTarget:
                 answer = await self._store.txn([], [Get(key) for key in some])
                 entries = [entry for result in answer.results if not isinstance(result, int) for entry in result]
                 found |= {entry.key: _owned(entry) for entry in entries if self._layout.is_ours(entry)}
-                self._foreign.update(entry.key for entry in entries if entry.key not in found)
+                hidden = (entry.key for entry in entries if entry.key not in found)
+                self._foreign.update(key for key in hidden if key not in self._layout.ignored)
         return found
 
     async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
@@ -104,7 +117,9 @@ class EtcdTarget:
         going = [change for change in ready if change.key not in outcomes]
         # Within one call writes land in any order, so dependents go in a call of their own.
         for _, units in itertools.groupby(paired(going, self._layout), key=self._rank):
-            await self._write(list(units), outcomes)
+            together = list(units)
+            await self._before_write([change for unit in together for change in unit])
+            await self._write(together, outcomes)
         return [outcomes[change.key] for change in ready]
 
     async def _too_early(self, ready: Sequence[Item]) -> dict[bytes, Outcome[bytes, Entry]]:

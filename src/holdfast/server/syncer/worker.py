@@ -16,14 +16,16 @@ from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.reconcile import Away, PauseGate
-from holdfast.runtime.control import Handler
+from holdfast.runtime.control import Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server.election.leadership import Leadership, Leading
+from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell
 from holdfast.server.intents.store import SYNCER
 from holdfast.server.leader_work import LeaderWork, idle_without_inventory
+from holdfast.server.syncer.adopt import AdoptCommands, report_progress
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.explain import ExplainCommands
 from holdfast.server.syncer.held import HeldCommands
@@ -33,7 +35,7 @@ from holdfast.store.api import StoreError
 
 log = structlog.get_logger(__name__)
 
-_COMMANDS = ("allow", "forget", "held", "sync", "resync")
+_COMMANDS = ("adopt", "allow", "forget", "held", "sync", "resync")
 
 
 class SyncerWorker(LeaderWork):
@@ -42,6 +44,7 @@ class SyncerWorker(LeaderWork):
             worker, syncer.leadership, syncer.store, syncer.region, SYNCER, commands=_COMMANDS, on_follower="is idle"
         )
         self._syncer = syncer
+        syncer.pauses = self.pauses
 
     async def begin(self, leading: Leading) -> Coroutine[Any, Any, None] | None:
         try:
@@ -58,11 +61,16 @@ class SyncerWorker(LeaderWork):
         handlers["resync"] = Resync(term).answer
         handlers["held"] = HeldCommands(term, handlers["held"]).answer
         handlers["allow"] = AllowCommands(term, handlers["allow"]).answer
+        handlers["adopt"] = AdoptCommands(term).answer
         handlers["explain"] = ExplainCommands(self._syncer, term).answer
         return term.run(self.worker.stopping)
 
     def follower_handlers(self) -> Mapping[str, Handler]:
-        return {"explain": ExplainCommands(self._syncer).answer}
+        return {"explain": ExplainCommands(self._syncer).answer, "adopt": self._report_adoption}
+
+    async def _report_adoption(self, request: Request, who: Who) -> Any:
+        """An adoption ends its term's work, which begins again a moment later: until then the worker follows."""
+        return await (report_progress(self._syncer) if request.args.get("progress") else self._decline(request, who))
 
     def clear_metrics(self) -> None:
         self._syncer.metrics.outbox.set(0)
@@ -83,6 +91,7 @@ async def run(worker: Worker) -> None:
         waker=wake,
         leadership=Leadership.of(worker),
         seen_store=StoreMemory(worker.paths.state, "server").load,
+        identity_cell=worker.board.cell(IDENTITY_CELL, IdentityCell),
         poll_every=worker.config.inventory.poll_every,
         resync_interval=worker.config.inventory.resync_interval,
     )
