@@ -27,7 +27,9 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, End
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.control.allowance import ALLOWANCE, Allowance
-from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.control.identity import IDENTITY, Identity, LatchedVerdict
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.mark import MARK, Mark
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import BrakeLimits
 from holdfast.runtime.daemon.context import Context
@@ -61,8 +63,19 @@ class Fleet:
     store: FakeStore
     region: Region = REGION
 
-    def name_it(self, fleet: str = "fleet-1", epoch: int = 1) -> None:
-        self.write(Put(IDENTITY.key(self.region, "identity"), IDENTITY.encode(Identity(fleet, epoch))))
+    def name_it(
+        self, fleet: str = "fleet-1", epoch: int = 1, *, filling: bool = False, verdict: LatchedVerdict | None = None
+    ) -> None:
+        identity = Identity(fleet, epoch, filling=filling, verdict=verdict)
+        self.write(Put(IDENTITY.key(self.region, "identity"), IDENTITY.encode(identity)))
+
+    def marks(self, number: int) -> Put:
+        """The leader's mark of that number."""
+        return Put(MARK.key(self.region, "mark"), MARK.encode(Mark(number, f"nonce-{number}")))
+
+    def leads(self) -> Put:
+        """The leader's key, as it is written at every renewal."""
+        return Put(LEADER.key(self.region, "leader"), LEADER.encode(Leader("ctl-1", "ctl-1", 1)))
 
     def write(self, *operations: Operation) -> None:
         """Write everything at one revision."""

@@ -23,7 +23,7 @@ from holdfast.model.calico.agent_status import AGENT_STATUS
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.control.identity import IDENTITY, Identity, LatchedVerdict
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
@@ -175,6 +175,22 @@ def test_an_agent_programs_its_peers_reports_and_a_kill_changes_nothing(agent: A
     wait_until(lambda: agent.pid("peers") not in (None, pid), "the agent is back", within=_PATIENCE)
     wait_until(lambda: bool(agent.tell("peers").result), "it has looked at everything", within=_PATIENCE)
     assert agent.held() == before
+
+
+def test_a_restored_store_keeps_its_routes_until_it_is_adopted_on_the_host(agent: Agent) -> None:
+    agent.process.start()
+    agent.comes_to_have("10.65.0.1/32")
+    verdict = LatchedVerdict("store_restored", "the store went back")
+    agent.put(IDENTITY.key(agent.region, "identity"), IDENTITY.encode(Identity("fleet", 1, verdict=verdict)))
+    preview = ["agent", "adopt", "--reason", "the backup is right", "--dry-run"]
+    wait_until(lambda: "the store went back" in agent.ask(*preview).stdout, "the verdict is known", within=_PATIENCE)
+    agent.runs(f"{agent.host}-b", "web", "10.65.0.2/32")
+    agent.comes_to_have("10.65.0.2/32")
+    wait_until(lambda: "delete   route 10.65.0.1/32" in agent.ask(*preview).stdout, "it is held", within=_PATIENCE)
+    assert agent.has("10.65.0.1/32")
+    done = agent.ask("agent", "adopt", "--reason", "the backup is right", "--yes")
+    assert "the store is accepted for this host" in done.stderr
+    wait_until(lambda: not agent.has("10.65.0.1/32"), "the delete is released", within=_PATIENCE)
 
 
 def test_a_dry_run_prints_the_changes_and_makes_none(agent: Agent) -> None:

@@ -8,7 +8,12 @@ from holdfast.agent.claims import ClaimKey
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.desired.ownership import ClaimOwners
 from holdfast.agent.target import ClaimOutcome
+from holdfast.model.base.region import Region
+from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Op
+from holdfast.runtime.store_guard import StoreGuard, StoreReading
+from holdfast.store.api import Compacted, Store
+from holdfast.store.identity import Judgement, SeenStore, StoreIdentity, read_identity, remember
 
 
 async def as_planned(_self: object, batch: Sequence[ClaimChange]) -> list[ClaimChange]:
@@ -30,3 +35,28 @@ def with_all_its_claims(self: ClaimOwners, key: ClaimKey, by: bytes) -> None:
 def nothing_restored(_self: object, _claims: object) -> set[ClaimKey]:
     """Ignores what earlier runs programmed."""
     return set()
+
+
+def remembers_no_verdict(
+    remembered: SeenStore | None, found: StoreIdentity, judgement: Judgement, *, relisted: bool
+) -> SeenStore | None:
+    """Compares numbers only, and forgets what they said before."""
+    del relisted
+    if judgement.is_ours:
+        return remember(found) if remembered is None else remembered.seen(found)
+    return remembered
+
+
+async def asks_before_recalling(guard: StoreGuard) -> StoreReading:
+    """Recalls the memory after the store has answered."""
+    found = await read_identity(guard.store, guard.region)
+    return StoreReading(guard.memory.load(), found, diverged=False)
+
+
+async def takes_compacted_for_another_history(store: Store, region: Region, remembered: SeenStore) -> bool:
+    """Treats a history that is gone as one that differs."""
+    try:
+        leader = await store.get(LEADER.key(region, "leader"), revision=remembered.trace)
+    except Compacted:
+        return True
+    return leader is None or leader.mod_revision != remembered.trace

@@ -125,8 +125,8 @@ async def _compared_everything(reconciler: AgentReconciler) -> None:
     """Wait for one full comparison that began after the identity of the store, if it has one, was known."""
     passes: int | None = None
     while passes is None or reconciler.loop.passes <= passes:
-        identities = reconciler.identity_gate.known.values()
-        if passes is None and (not reconciler.sync_gate.sources or any(one.judgement for one in identities)):
+        verdicts = reconciler.identity_gate.verdicts().values()
+        if passes is None and (not reconciler.sync_gate.sources or any(verdicts)):
             passes = reconciler.loop.passes
             reconciler.loop.dirty.mark_all()
         await asyncio.sleep(0.02)

@@ -39,8 +39,10 @@ from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
+from holdfast.runtime.store_guard import StoreGuard
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.runtime.tasks import until_first
+from holdfast.store.identity import StoreVerdict
 
 log = structlog.get_logger(__name__)
 
@@ -96,9 +98,15 @@ class AgentReconciler:
         self.watchers = watchers
         self.target = target
         self.sync_gate = SyncGate({watcher.name: watcher.synced for watcher in watchers})
-        self.identity_gate = StoreIdentityGate(memories, lambda name: name in self.sync_gate.sources, offload)
         self.sources = Sources(
             host, {watcher.name: watcher.claims for watcher in watchers}, target.dataplane.describe().own
+        )
+        self.identity_gate = StoreIdentityGate(
+            {one.name: StoreGuard(one.store, one.region, memories[one.name], offload) for one in watchers},
+            lambda name: name in self.sync_gate.sources,
+            target.load,
+            self.sources.host_revision,
+            self._refresh,
         )
         self.pause_gate: PauseGate[ClaimKey] = PauseGate(NAME)
         self.metrics = AgentMetrics(context.metrics.registry)
@@ -116,7 +124,13 @@ class AgentReconciler:
     def _place(self) -> Place[ClaimKey, Claim]:
         target, settings = self.target, self._settings
         wanted = WantedClaims(
-            self.sources, self.watchers, self.sync_gate, target.present, self._recheck_identity, target.journaled
+            self.sources,
+            self.watchers,
+            self.sync_gate,
+            target.present,
+            self._recheck_identity,
+            target.journaled,
+            lambda watcher: self.identity_gate.guards[watcher.name].follow(watcher.mirrors()),
         )
         return Place(
             name=NAME,
@@ -196,8 +210,15 @@ class AgentReconciler:
             log.warning("cannot read the kernel yet; retrying", error=str(away))
 
     def _is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
+        """Return whether an operator has allowed the syncer change that a delete follows from. Allowances of a restored
+        store are void: one of them may have ended since the backup."""
         owner = change.owner.source
+        if owner in self.identity_gate.guards and self.identity_gate.verdict(owner) is StoreVerdict.RESTORED:
+            return False  # protection: C69
         return any(watcher.name == owner and watcher.is_allowed(change) for watcher in self.watchers)
+
+    async def _refresh(self, source: str) -> None:
+        await next(one for one in self.watchers if one.name == source).refresh()
 
     def _recheck_identity(self, source: str) -> None:
         self.identity_gate.invalidate(source, self._clock.now())
@@ -208,7 +229,7 @@ class AgentReconciler:
     async def _watch_identity(self) -> None:
         while True:
             self.identity_gate.invalidated.clear()
-            if await self.identity_gate.check(self.watchers, self._clock.now()):
+            if await self.identity_gate.check(self._clock.now()):
                 self.loop.dirty.mark_all()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(IDENTITY_INTERVAL.total_seconds()):  # 3.11's wait_for can swallow a stop

@@ -29,15 +29,17 @@ class WantedClaims:
         present: Present,
         on_new_list: Callable[[str], None] = lambda _name: None,
         journaled: Journaled = tuple,
+        on_caught_up: Callable[[SourceWatcher], None] = lambda _watcher: None,
     ) -> None:
         """`on_new_list` is called for a source that was listed again: its store may be another one now. `journaled`
-        gives the claims that earlier runs programmed."""
+        gives the claims that earlier runs programmed. `on_caught_up` is called whenever a source was taken over."""
         self.sources = sources
         self.watchers = watchers
         self._sync = sync
         self._present = present
         self._on_new_list = on_new_list
         self._journaled = journaled
+        self._on_caught_up = on_caught_up
         self._touched: set[ClaimKey] = set()
         self._was_read = False
         self._ordered: list[ClaimKey] | None = None
@@ -84,6 +86,7 @@ class WantedClaims:
                 self._ordered = None
             if watcher.synced.revision is not None:
                 self.sources.complete.add(watcher.name)
+            self._on_caught_up(watcher)
             if lists and watcher.lists != lists:
                 self._on_new_list(watcher.name)
             # A source that an operator has forgotten is not waited for, but counts if it delivers a list after all.

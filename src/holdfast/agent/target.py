@@ -72,7 +72,7 @@ class JournaledTarget:
         if unknown:
             log.error("journal has records of another release; they stay, and are not used", records=unknown)
 
-    def _load(self, key: ClaimKey) -> Owned[Claim] | None:
+    def load(self, key: ClaimKey) -> Owned[Claim] | None:
         """Return the journal's claim on this key; None if there is none that this release understands."""
         known = self._journaled.get(key)
         if isinstance(known, bytes):
@@ -88,12 +88,12 @@ class JournaledTarget:
     def journaled(self) -> Iterator[tuple[ClaimKey, Owned[Claim]]]:
         """Claims that earlier runs created or began to delete."""
         for key in list(self._journaled):
-            if (owned := self._load(key)) is not None:
+            if (owned := self.load(key)) is not None:
                 yield key, owned
 
     def owner_of(self, key: ClaimKey) -> Owned[Claim] | None:
         """Return the claim that owns this key; None while it is being deleted."""
-        return None if key in self.pending_deletes else self._load(key)
+        return None if key in self.pending_deletes else self.load(key)
 
     async def read(self, after: ClaimKey | None) -> tuple[Sequence[tuple[ClaimKey, Owned[Claim]]], ClaimKey | None]:
         """The first page reads everything; the others are of the same moment, apart from our own changes since."""
@@ -148,7 +148,7 @@ class JournaledTarget:
 
     def _merged(self, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
         """Take the owner from the journal, and the shape from the kernel."""
-        known, shape = self._load(key), shapes.get(key)
+        known, shape = self.load(key), shapes.get(key)
         if known is None:
             return None if shape is None else Owned(Claim(shape), "", 0)
         claim = known.value

@@ -16,6 +16,7 @@ import structlog
 
 from holdfast import __version__
 from holdfast.agent import PEERS_WORKER, ROLE, host_name
+from holdfast.agent.commands.adopt import AdoptCommand
 from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.dataplane.open import open_dataplane
 from holdfast.agent.desired.peers import Encapsulation, LocalHost
@@ -107,6 +108,7 @@ class AgentJob:
         self._intents.offer()
         commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock, lambda: self._addresses, macs.all)
         worker.handlers |= commands.handlers()
+        worker.handlers |= AdoptCommand(self.reconciler, worker.clock, worker.decisions).handlers()
         self._endpoint_reporter = EndpointReporter(
             store,
             source.region,

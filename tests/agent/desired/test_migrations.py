@@ -480,7 +480,7 @@ def test_N12_first_lists_of_which_one_predates_a_move_take_nothing_from_an_arriv
         with withheld(MIGRATION, *[HOST][: len(gone)]):
             site.start()
             await asyncio.sleep(5)
-            assert [mirror.synced for mirror in site.running.watchers[0]._mirrors()] == [not gone, True, False]
+            assert [mirror.synced for mirror in site.running.watchers[0].mirrors()] == [not gone, True, False]
             mute(site, ENDPOINT)
             fleet.write(*steps(fleet), *map(fleet.leaves, gone))
         await asyncio.sleep(30)

@@ -25,6 +25,8 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.store.identity import StoreVerdict
 
+_OURS = (StoreVerdict.OURS, StoreVerdict.INVENTORY_RESTORED)
+_REFILLED = (StoreVerdict.FILLING, StoreVerdict.RESTORED)
 _COUNT_INTERVAL = Duration(seconds=10)
 
 
@@ -60,17 +62,22 @@ class AgentCommands:
         }
 
     def endpoints(self) -> Mapping[EndpointName, EndpointState] | None:
-        """States of this host's endpoints; None until every source is complete, compared, and known to be ours."""
+        """States of this host's endpoints; None until every source is complete, compared, and known to be ours. While a
+        store is refilled only those that are up, so that they are there when the verdict on the store ends (C61)."""
         reconciler = self._reconciler
         complete = all(watcher.synced.revision is not None for watcher in reconciler.watchers)
-        if not complete or not reconciler.loop.passes or not self._is_ours():
+        if not complete or not reconciler.loop.passes or not self._among(*_OURS, *_REFILLED):
             return None
         blocked_by = reconciler.target.dataplane.blocked_by
-        return states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, blocked_by)
+        found = states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, blocked_by)
+        if self._among(*_OURS):
+            return found
+        return {name: state for name, state in found.items() if state is EndpointState.UP}
 
     def knows_all_endpoints(self) -> bool:
-        """Return whether `endpoints` is complete: no value is unreadable (C39)."""
-        return not any(watcher.synced.unreadable for watcher in self._reconciler.watchers)
+        """Return whether `endpoints` is complete: no value is unreadable (C39), and no store is being refilled."""
+        unreadable = any(watcher.synced.unreadable for watcher in self._reconciler.watchers)
+        return not unreadable and self._among(*_OURS)
 
     def _local(self) -> list[Endpoint]:
         return [one for watcher in self._reconciler.watchers for one in watcher.claims.local()]
@@ -95,6 +102,7 @@ class AgentCommands:
             conflicts=reconciler.sources.conflicts(),
             counts=summary.counts(),
             pending_deletes=summary.pending_deletes,
+            store_refusals=reconciler.identity_gate.refusals(now),
         )
 
     async def _peers(self, _request: Request, _who: Who) -> Any:
@@ -159,17 +167,18 @@ class AgentCommands:
             unregistered_since=self._unregistered or None,
             addresses=self._addresses(),
             tunnel_macs=self._tunnel_macs(),
+            store_verdict=reconciler.identity_gate.label,
+            store_refusals=reconciler.identity_gate.closed(now),
         )
 
     def _registered(self) -> bool | None:
         """Return whether a source has this host; None before all are complete, or before a store is known as ours."""
         known = [watcher.has_host(self._host) for watcher in self._reconciler.watchers]
-        return None if None in known or not self._is_ours() else any(known)
+        return None if None in known or not self._among(*_OURS) else any(known)
 
-    def _is_ours(self) -> bool:
-        """Return whether every store is known to belong to this host's fleet."""
-        verdicts = [one.judgement and one.judgement.verdict for one in self._reconciler.identity_gate.known.values()]
-        return set(verdicts) == {StoreVerdict.OURS}
+    def _among(self, *verdicts: StoreVerdict) -> bool:
+        """Return whether the verdict on every store is one of these."""
+        return all(verdict in verdicts for verdict in self._reconciler.identity_gate.verdicts().values())
 
     def _view(self) -> AgentView:
         reconciler = self._reconciler

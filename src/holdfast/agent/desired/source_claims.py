@@ -18,7 +18,7 @@ from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes
 from holdfast.agent.tunnel_mac import mac_of, tunnel_mac
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.calico.host import Host
+from holdfast.model.calico.host import HOST, Host
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Owned
 
@@ -249,6 +249,10 @@ class SourceClaims:
     def revision(self, path: bytes) -> int:
         """mod_revision of the last readable version of an object."""
         return self._restored[path][1] if self._restored and self._is_restored(path) else self._revision_of(path)
+
+    def host_revision(self, name: str) -> int:
+        """mod_revision of a host's Node; 0 if there is none."""
+        return self._revision_of(HOST.key(self._region, name))
 
     def rewritten(self) -> set[ClaimKey]:
         """Shared keys whose claimants have a new revision without a change of content: the newest wins, so the owner

@@ -47,6 +47,11 @@ class Sources:
     def peers(self) -> int:
         return sum(claims.peers() for _, claims in self._synced())
 
+    def host_revision(self, source: str, host: str) -> int:
+        """Return the revision of that host's Node in a source; 0 if it has none."""
+        claims = self.claims.get(source)
+        return 0 if claims is None else claims.host_revision(host)
+
     def _wanted(self, key: ClaimKey, synced: Sequence[tuple[str, SourceClaims]]) -> Owned[Claim] | None:
         if key in self.own:
             return Owned(Claim(self.own[key], Owner(self.host)), OWN, 0)

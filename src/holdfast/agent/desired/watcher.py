@@ -83,13 +83,13 @@ class SourceWatcher:
         """Revision at which a claim became unwanted."""
         self._all_unwanted_since = 0
         """The same for every other claim."""
-        self._changed: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self._mirrors()}
+        self._changed: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self.mirrors()}
         self.synced = Synced(clock.now())
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Run until cancelled; call `wake` when there is something to take over."""
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self._mirrors():
+            for mirror in self.mirrors():
                 tasks.create_task(self._run_mirror(mirror))
                 tasks.create_task(self._collect_changes(mirror, wake))
             tasks.create_task(self._run_mirror(self._allowances))
@@ -97,9 +97,9 @@ class SourceWatcher:
 
     async def catch_up(self, journaled: Journaled = tuple) -> set[ClaimKey]:
         """Take over everything the mirrors have, as a whole; return the claims that this may have touched."""
-        while any(not mirror.settled or mirror.backlog for mirror in self._mirrors()):  # noqa: ASYNC110
+        while any(not mirror.settled or mirror.backlog for mirror in self.mirrors()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # loading and collecting need nothing but turns of the loop
-        if not is_complete(self._mirrors()):
+        if not is_complete(self.mirrors()):
             return set()
         touched = self._apply_changes()
         if self.synced.revision is None:
@@ -111,7 +111,7 @@ class SourceWatcher:
 
     async def refresh(self) -> None:
         """Return when a fresh, linearizable list equals what is known here. Raises `Away`."""
-        for mirror, prefix in zip(self._mirrors(), self._prefixes(), strict=True):
+        for mirror, prefix in zip(self.mirrors(), self._prefixes(), strict=True):
             await verify_mirror(self.store, prefix, mirror)
 
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
@@ -133,7 +133,7 @@ class SourceWatcher:
             touched |= self.claims.set_host(key, self._hosts.objects.get(key))
         for key in self._take_changed(self._endpoints):
             touched |= self.claims.set_endpoint(key, self._endpoints.objects.get(key))
-        before, self._revisions = self._revisions, [mirror.revision for mirror in self._mirrors()]
+        before, self._revisions = self._revisions, [mirror.revision for mirror in self.mirrors()]
         if self._revisions != before:
             touched |= self.claims.rewritten()
         return touched | self.claims.set_unreadable(self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION))
@@ -154,16 +154,16 @@ class SourceWatcher:
     def _update_synced(self) -> None:
         self._log_unreadable()
         self._tunnel_macs.record(self.claims.macs())
-        self.lists = sum(mirror.lists for mirror in self._mirrors())
+        self.lists = sum(mirror.lists for mirror in self.mirrors())
         revision = max(self._revisions)  # a prefix without changes stays at its old revision
-        unreadable = tuple(unreadable_keys(self._mirrors()))
+        unreadable = tuple(unreadable_keys(self.mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             is_new = self.synced.revision is None or unreadable != self.synced.unreadable
             self.synced = Synced(self._clock.now() if is_new else self.synced.since, revision, unreadable)
 
     def _log_unreadable(self) -> None:
         """Log each unreadable value once, for as long as it stays unreadable."""
-        bad = {key: value for mirror in self._mirrors() for key, value in mirror.bad.items()}
+        bad = {key: value for mirror in self.mirrors() for key, value in mirror.bad.items()}
         for key in bad.keys() - self._logged:
             log.error("unreadable value in the store; its last good version stays wanted", problem=str(bad[key]))
         self._logged = set(bad)
@@ -191,14 +191,15 @@ class SourceWatcher:
             wake()
             await asyncio.sleep(0)
 
-    def _mirrors(self) -> tuple[Mirror[Any], ...]:
+    def mirrors(self) -> tuple[Mirror[Any], ...]:
+        """The mirrors of hosts, endpoints and migrations."""
         return self._hosts, self._endpoints, self._migrations
 
     def _prefixes(self) -> Iterable[bytes]:
         return HOST.prefix(self.region), ENDPOINT.prefix(self.region), MIGRATION.prefix(self.region)
 
     def _revision(self, key: bytes) -> int:
-        hosts, endpoints, migrations = self._mirrors()
+        hosts, endpoints, migrations = self.mirrors()
         return endpoints.good_revision(key) or hosts.good_revision(key) or migrations.good_revision(key)
 
     def _holder(self, key: ClaimKey) -> str:

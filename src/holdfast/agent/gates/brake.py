@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Brake, BrakeLimits, Change, Closed, Kinds, Op, Outcome, Plan
+from holdfast.reconcile import Brake, BrakeLimits, Change, Closed, Kinds, Op
 
 Allowed = Callable[[Change[ClaimKey, Claim]], bool]
 
@@ -25,7 +25,5 @@ class AgentBrake(Brake[ClaimKey, Claim]):
         closed = super().judge(change, tally, have, now)
         return None if closed is not None and self._is_allowed(change) else closed
 
-    def note(self, event: Plan[ClaimKey, Claim] | Outcome[ClaimKey, Claim], now: Instant) -> None:
-        # An allowed delete does not use up the limit of later ones.
-        if isinstance(event, Plan) or event.change.op is not Op.DELETE or not self._is_allowed(event.change):
-            super().note(event, now)
+    def uses_limit(self, change: Change[ClaimKey, Claim]) -> bool:
+        return not self._is_allowed(change)

@@ -26,7 +26,7 @@ from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Entry, Get, LeaseGone, Operation, Put, Store, StoreError
-from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, read_identity
+from holdfast.store.identity import SeenStore, is_foreign, read_identity
 from holdfast.store.lease import LeasedKey
 
 log = structlog.get_logger(__name__)
@@ -184,9 +184,9 @@ class Reporter:
         return 0 if isinstance(report, Bad) or report.boot_id != self._host.boot_id else entry.lease
 
     async def _check_store_identity(self) -> None:
-        judgement = classify_store(self._remembered(), await read_identity(self._store, self._host.region))
-        if judgement.verdict is StoreVerdict.FOREIGN:
-            raise ForeignStore(judgement.sentence)
+        remembered = self._remembered()
+        if is_foreign(remembered, await read_identity(self._store, self._host.region)):
+            raise ForeignStore("the store belongs to another fleet: check store.endpoints and store.region")
 
     def _back_off(self, error: str) -> None:
         if not self._error:

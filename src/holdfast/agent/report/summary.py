@@ -15,8 +15,9 @@ import msgspec
 
 from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.model.base.time import Instant
+from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.fleet.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, ObjectProblem
-from holdfast.reconcile import Outstanding, Owned, Synced
+from holdfast.reconcile import Closed, Outstanding, Owned, Synced
 
 OutstandingClaim = Outstanding[ClaimKey, Claim]
 
@@ -55,6 +56,8 @@ class AgentDetails(msgspec.Struct, frozen=True):
     conflicts: list[str] = []
     counts: Mapping[str, int] = {}
     pending_deletes: int = 0
+    store_refusals: list[StoreRefusal] = []
+    """Verdicts on stores that hold changes of this host, each with its release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,9 @@ class AgentSummary:
     startup_error_since: Instant | None = None
     addresses: tuple[str, ...] = ()
     tunnel_macs: tuple[str, ...] = ()
+    store_verdict: str = ""
+    store_refusals: Sequence[Closed] = ()
+    """Verdicts on whole stores; they appear even when nothing waits for them."""
     programmed: Mapping[str, int] | None = None
     """Recent result of `count_programmed`; None to count now."""
 
@@ -101,6 +107,7 @@ class AgentSummary:
             troubles=tuple([_problem(outstanding, at) for outstanding in named]),
             troubles_left_out=len(failed) + len(held) - len(named),
             pending_deletes=self.pending_deletes,
+            store_verdict=self.store_verdict,
             synced_revision=self._revision(),
         )
 
@@ -147,13 +154,12 @@ class AgentSummary:
         for name, one in unsynced.items():
             yield GateReport("sync", _UNSYNCED, at.when(one.since), f"holdfast source forget {name} --reason …", name)
         shown: set[tuple[str, str]] = {("sync", _UNSYNCED)} if unsynced else set()
-        for outstanding in held:
-            closed = outstanding.closed
-            assert closed is not None
+        refusals = [(one, one.since or at.now) for one in self.store_refusals]
+        refusals += [(one.closed, one.closed.since or one.since) for one in held if one.closed is not None]
+        for closed, since in refusals:
             if (label := (closed.gate, closed.reason.value)) not in shown:
                 shown.add(label)
-                since = at.when(closed.since or outstanding.since)
-                yield GateReport(closed.gate, closed.reason.value, since, closed.opens, closed.detail)
+                yield GateReport(closed.gate, closed.reason.value, at.when(since), closed.opens, closed.detail)
 
     def _revision(self) -> int | None:
         """Revision up to which all sources are known; None while one is not complete."""
