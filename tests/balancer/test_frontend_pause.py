@@ -150,4 +150,4 @@ def test_invalid_commands_are_declined(
 def test_a_pause_in_the_store_takes_effect() -> None:
     scope, now = Scope(ScopeKind.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
     kept = Intent(what=IntentKind.PAUSE, scope=scope, who="ada", why="migration", since=now)
-    assert list(catalog.intents({b"key": kept}, configuration("{}"), catalog.FleetAddresses(), now)) == [kept]
+    assert list(catalog.intents({kept.name: kept}, configuration("{}"), catalog.FleetAddresses(), now)) == [kept]

@@ -139,7 +139,7 @@ class AnnouncedGate:
             return None
         held = self.brake.judge(change, tally, have, now)
         opens = "its withdrawal, after the delay"
-        return held or Closed(ANNOUNCED, AnnouncedReason.ANNOUNCED, self.reported, opens, host)
+        return held or Closed(ANNOUNCED, AnnouncedReason.ANNOUNCED, self.reported, opens, host, is_going=True)
 
 
 def _serves(value: Value) -> Value | tuple[bool, bool]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from typing import Any
 
+import msgspec
 import structlog
 
 from holdfast import __version__
@@ -25,12 +28,16 @@ from holdfast.balancer.warm_up import WarmUp
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
+from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.fleet.balancer_report import BalancerReport
+from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.store_client import open_store
+from holdfast.runtime.store_guard import Offload
 from holdfast.runtime.tasks import until_first
 from holdfast.store.api import Store
+from holdfast.store.identity import Judgement
 
 log = structlog.get_logger(__name__)
 
@@ -41,13 +48,20 @@ _MEASURE_EVERY = Duration(seconds=5)
 
 
 class BalancerJob:
-    def __init__(self, worker: Worker, dataplane: VipDataplane, prober: ProberLink, store: Store | None = None) -> None:
-        """With a store, the services come from there instead of the file."""
+    def __init__(
+        self,
+        worker: Worker,
+        dataplane: VipDataplane,
+        prober: ProberLink,
+        store: Store | None = None,
+        offload: Offload = asyncio.to_thread,
+    ) -> None:
+        """With a store, the services come from there instead of the file; `offload` runs writes to the disk."""
         config = worker.config.balancer
         self._worker = worker
         self._started_with = config
         self._clock = worker.clock
-        self._watcher = None if store is None else self._open_watcher(store)
+        self._watcher = None if store is None else self._open_watcher(store, offload)
         self._peers = (
             None if store is None else PeerReports(store, self._region, self._name, worker.clock, self._report)
         )
@@ -65,9 +79,9 @@ class BalancerJob:
             on_tick=self._tick,
         )
         intents = self._watcher or BalancerIntentFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
-        self._commands = BalancerCommands(self.reconciler, intents, worker.clock, worker.decisions)
+        self._commands = BalancerCommands(self.reconciler, intents, worker.clock, worker.decisions, self._store_problem)
         IntentCommands(worker, self.reconciler.loop, self.reconciler.intent, self.reconciler.sync).offer()
-        worker.handlers |= self._commands.handlers()
+        worker.handlers |= {**self._commands.handlers(), "about": self._about}
         self._measured = warm.started
 
     async def run(self) -> None:
@@ -87,12 +101,29 @@ class BalancerJob:
     def _name(self) -> str:
         return self._started_with.name or socket.gethostname()
 
-    def _open_watcher(self, store: Store) -> ServicesWatcher:
-        own = own_key(self._region, self._name)
-        return ServicesWatcher(store, self._region, self._worker.paths.state, self._clock, self._started_with, own)
+    def _open_watcher(self, store: Store, offload: Offload) -> ServicesWatcher:
+        state, own = self._worker.paths.state, own_key(self._region, self._name)
+        return ServicesWatcher(store, self._region, state, self._clock, self._started_with, own, offload)
+
+    def _doubt(self) -> Judgement | None:
+        """Judgement on the store, while it is not taken as it is."""
+        return None if self._watcher is None else self._watcher.doubt
+
+    def _store_problem(self) -> str:
+        doubt = self._doubt()
+        if doubt is None:
+            return ""
+        release = f"; to release: {doubt.opens}" if doubt.opens else ""
+        return f"{doubt.verdict.value}: {doubt.sentence}; the services served before stay{release}"
+
+    async def _about(self, _request: Request, _who: Who) -> Any:
+        """Answer `holdfast status`: the verdict on the store, while it is not taken as it is."""
+        doubt = self._doubt()
+        refusal = None if doubt is None else StoreRefusal(doubt.verdict.value, doubt.sentence, doubt.opens)
+        return {"name": self._name, "store_refusal": msgspec.to_builtins(refusal)}
 
     def _report(self) -> BalancerReport:
-        digests = self.reconciler.digests()
+        digests, doubt = self.reconciler.digests(), self._doubt()
         return BalancerReport(
             version=__version__,
             table=digests.table,
@@ -100,6 +131,7 @@ class BalancerJob:
             health=digests.health,
             intents=digests.intents,
             frontends={name: one.state.value for name, one in self.reconciler.serving(self._clock.now()).items()},
+            store_verdict="" if doubt is None else doubt.verdict.value,
         )
 
     def _source(self) -> WantedVips:
@@ -128,15 +160,18 @@ class BalancerJob:
             log.warning("configuration changed; restart required", fields=changed)
 
     def _on_update(self, update: ServicesUpdate) -> None:
-        self.replace_services(update.services, update.saved.revision, update.unreadable)
+        complete = update.revision if update.complete else None
+        self.replace_services(update.services, complete, update.unreadable)
         self._commands.apply_intents()
         self.reconciler.reloaded()
 
-    def replace_services(self, new: Services, revision: int, unreadable: tuple[str, ...] = ()) -> None:
-        """Replace what is served; only what differs changes."""
+    def replace_services(self, new: Services, complete: int | None, unreadable: tuple[str, ...] = ()) -> None:
+        """Replace what is served; only what differs changes. `complete` is the revision of a complete configuration:
+        without one nothing is removed."""
         before = self.balancer.services
         self.reconciler.touch(self.balancer.reload(new, self._clock.now()))
-        self.reconciler.complete(revision, unreadable)
+        if complete is not None:
+            self.reconciler.complete(complete, unreadable)
         self.reconciler.reloaded()
         if before != new:
             log.info("configuration changed", **changes(before, new))

@@ -4,7 +4,7 @@ weight of a backend."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -47,11 +47,20 @@ _DONE = {
 
 
 class BalancerCommands:
-    def __init__(self, reconciler: VipReconciler, intents: IntentStore, clock: Clock, decisions: DecisionLog) -> None:
+    def __init__(
+        self,
+        reconciler: VipReconciler,
+        intents: IntentStore,
+        clock: Clock,
+        decisions: DecisionLog,
+        store_problem: Callable[[], str] = str,
+    ) -> None:
+        """`store_problem` says why the store is not taken as it is; empty while it is."""
         self._reconciler = reconciler
         self._intents = intents
         self._clock = clock
         self._decisions = decisions
+        self._store_problem = store_problem
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -73,7 +82,7 @@ class BalancerCommands:
         self._reconciler.touch(touched)
 
     async def _status(self, _request: Request, _who: Who) -> Any:
-        return self._view().status()
+        return self._view().status(self._store_problem())
 
     async def _plan(self, _request: Request, _who: Who) -> Any:
         return self._view().plan()

@@ -22,12 +22,13 @@ class BalancerViews:
         self._balancer = reconciler.balancer
         self._now = now
 
-    def status(self) -> dict[str, Any]:
+    def status(self, store_problem: str = "") -> dict[str, Any]:
         """The whole state, as `holdfast balancer status` and the API show it."""
         services, warm = self._balancer.services, self._balancer.warm
         return {
             "warm_up": warm.phase(self._now).value,
             "prober_silent_s": self._age(self._reconciler.health.silent_since),
+            "store_problem": store_problem,
             "dataplane": self._reconciler.dataplane.describe().name,
             "digests": msgspec.to_builtins(self._reconciler.digests()),
             "frontends": [self.frontend(one) for one in services.frontends.values()],

@@ -25,7 +25,7 @@ from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import Host
-from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.intent import Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope, ScopeKind
 
 _KINDS: tuple[Kind[Any, str], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
@@ -109,7 +109,7 @@ def _without_unknown_backends(frontend: Frontend, backends: Mapping[str, StoredS
 
 
 def intents(
-    kept: Mapping[bytes, Intent], config: BalancerSettings, fleet: FleetAddresses, wall: datetime
+    kept: Mapping[IntentName, Intent], config: BalancerSettings, fleet: FleetAddresses, wall: datetime
 ) -> Iterator[Intent]:
     """Intents about frontends and backends, including those by draining a host. An intent by name has precedence."""
     drained = {

@@ -1,75 +1,104 @@
-"""Watches the store for services and shared intents, and saves the last complete configuration on disk.
+"""Watches the store for services and shared intents, and saves what is served on disk.
 
 The configuration is complete only when every prefix has delivered one whole list from our own store (B24); until then
-the saved configuration is served, and nothing is removed. A store of another fleet, or one that was restored from a
-backup, changes nothing: the last known services stay.
+the saved services are served, and nothing is removed. A store of another fleet, or one without an identity, changes
+nothing. A store that is being filled, or was restored from a backup, removes nothing: `served` has the rules.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from holdfast.balancer.services import from_store
-from holdfast.balancer.services.from_store import FleetAddresses, StoreItem
+from holdfast.balancer.services.from_store import StoreItem
 from holdfast.balancer.services.resolved import Services, resolve_services
+from holdfast.balancer.services.served import (
+    Acceptance,
+    SavedServices,
+    ServedObjects,
+    Versioned,
+    decode_saved,
+    merge_intents,
+    merge_items,
+    merge_objects,
+    names_of,
+    newest,
+    values,
+)
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
-from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
-from holdfast.model.control.identity import Identity
 from holdfast.model.control.intent import INTENT, Intent, IntentName
+from holdfast.model.control.scope import ScopeKind
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined
 from holdfast.runtime.paths import write_atomically
+from holdfast.runtime.store_guard import Offload, StoreGuard
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
-from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
-from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, read_identity
+from holdfast.store.api import Aspect, Compare, Delete, OwnKey, Put, Store, StoreError
+from holdfast.store.identity import Judgement, StoreVerdict
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import verify_mirror
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 _GATHER = Duration(milliseconds=50)
 _RECHECK = Duration(seconds=5)
-
-
-class SavedServices(msgspec.Struct, frozen=True):
-    """A complete configuration at a revision of the store, as saved on disk; addresses are resolved."""
-
-    revision: int
-    configuration: BalancerSettings
+_DELIVERY = Duration(seconds=1)
+"""Time that a watch may take to deliver an own write."""
+_ACCEPTED: Mapping[StoreVerdict, Acceptance] = {
+    StoreVerdict.OURS: Acceptance.ALL,
+    StoreVerdict.INVENTORY_RESTORED: Acceptance.ALL,
+    StoreVerdict.FILLING: Acceptance.ADDED,
+    StoreVerdict.RESTORED: Acceptance.NEWER,
+}
+"""Part of a store that is taken under each verdict; nothing of any other store."""
+_SCOPES = (ScopeKind.FRONTEND, ScopeKind.BACKEND, ScopeKind.HOST)
 
 
 @dataclass(frozen=True, slots=True)
 class ServicesUpdate:
-    """One complete state of the store. `unreadable` has the keys of bad values."""
+    """One state to serve. `unreadable` has the keys of bad values."""
 
     services: Services
     intents: tuple[Intent, ...]
     unreadable: tuple[str, ...]
-    saved: SavedServices = field(compare=False)
+    complete: bool
+    """False if the store may lack objects that are programmed and that nothing else is known of: none is removed."""
+    revision: int = field(compare=False)
     """Not compared: a later revision alone is no change."""
 
 
 class ServicesWatcher:
     def __init__(
-        self, store: Store, region: Region, state: Path, clock: Clock, base: BalancerSettings, own: OwnKey | None = None
+        self,
+        store: Store,
+        region: Region,
+        state: Path,
+        clock: Clock,
+        base: BalancerSettings,
+        own: OwnKey | None = None,
+        offload: Offload = asyncio.to_thread,
     ) -> None:
         self._store = store
         self._region = region
         self._clock = clock
         self._path = state / "balancer.served.json"
-        self._memory = StoreMemory(state, "balancer")
+        self._offload = offload
+        self._guard = StoreGuard(store, region, StoreMemory(state, "balancer"), offload)
         self._base = base
         """Settings of this machine's configuration file."""
         self._items: Mirror[StoreItem] = Mirror(
@@ -83,7 +112,12 @@ class ServicesWatcher:
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
         self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode, own=own, now=clock.now)
         self._changed = asyncio.Event()
-        self._verdict: StoreVerdict | None = None
+        self._served = ServedObjects()
+        self._knows_served = False
+        """True once it is known what was served, from the disk or from a store that is ours."""
+        self._saving = asyncio.Lock()
+        self._lists = 0
+        self._unreadable_memory: str | None = None
 
     def saved_services(self) -> Services:
         """Services to start with, from the last run, until the store has answered."""
@@ -99,7 +133,8 @@ class ServicesWatcher:
             )
             return Services()
         log.info("starting with the saved services until the store answers", revision=saved.revision)
-        return resolve_services(saved.configuration)
+        self._served, self._knows_served = decode_saved(self._region, saved), saved.complete
+        return self._services()
 
     def reload(self, base: BalancerSettings) -> None:
         """Take new settings, to which the services of the store are added."""
@@ -114,31 +149,62 @@ class ServicesWatcher:
             tasks.create_task(self._publish(on_update))
 
     @property
-    def synced(self) -> bool:
-        return self._verdict is StoreVerdict.OURS and all(mirror.synced for mirror in self._mirrors())
+    def doubt(self) -> Judgement | None:
+        """The judgement, while the store is not taken as it is."""
+        if self._unreadable_memory is not None:
+            return Judgement(StoreVerdict.RESTORED, self._unreadable_memory)
+        judgement = self._guard.judgement
+        return None if judgement is None or self._acceptance(judgement) is Acceptance.ALL else judgement
 
     def all(self) -> tuple[Intent, ...]:
         """All intents about frontends and backends, including those by draining a host."""
-        config = self._configuration()
-        fleet = self._fleet(config)
-        return tuple(from_store.intents(self._intents.objects, config, fleet, self._clock.wall()))
+        served = self._served
+        config = served.configuration(self._base)
+        return tuple(from_store.intents(values(served.intents), config, served.fleet, self._clock.wall()))
 
     async def keep(self, intent: Intent, instead_of: tuple[IntentName, ...] = ()) -> None:
-        others = [Delete(INTENT.key(self._region, name)) for name in instead_of if name != intent.name]
+        others = [self._end(name) for name in instead_of if name != intent.name]
         await self._write([*others, Put(INTENT.key(self._region, intent.name), INTENT.encode(intent))])
 
     async def drop(self, names: tuple[IntentName, ...]) -> None:
-        await self._write([Delete(INTENT.key(self._region, name)) for name in names])
+        await self._write([self._end(name) for name in names])
+
+    def _end(self, name: IntentName) -> Put | Delete:
+        """End an intent. While the store is in doubt, other balancers remember it and do not follow a delete: they get
+        a later request that is over (C69)."""
+        key, known = INTENT.key(self._region, name), self._served.intents.get(name)
+        if self.doubt is None or known is None:
+            return Delete(key)
+        now = self._clock.wall()
+        return Put(key, INTENT.encode(msgspec.structs.replace(known.value, since=now, until=now)))
 
     async def refresh(self) -> None:
         """Return when a linearizable list of the services equals the mirror."""
         await verify_mirror(self._store, from_store.prefix(self._region), self._items)
 
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
+        """Write intents, wait for the watch to deliver them, and save them."""
+        doubt = self.doubt
+        if doubt is not None and doubt.verdict is StoreVerdict.FOREIGN:
+            raise Declined(f"nothing was changed: {doubt.sentence}")
         try:
-            await self._store.txn([], operations)
+            written = await self._store.txn([], operations)
         except (Away, StoreError) as error:
             raise Declined(f"nothing was changed, because the store did not take it: {error}") from error
+        if any(written.results):  # else nothing was deleted, and no event will come
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DELIVERY.total_seconds()):
+                    await self._intents.wait_seen(written.revision)
+        intents = dict(self._served.intents)
+        for one in operations:
+            name = INTENT.parse(one.key, self._region)
+            assert isinstance(name, IntentName)
+            intents.pop(name, None)
+            asked = INTENT.decode(one.key, one.value) if isinstance(one, Put) else None
+            if isinstance(asked, Intent):
+                intents[name] = Versioned(asked, written.revision)
+        self._served = replace(self._served, intents=intents)
+        await self._save()
 
     def _mirrors(self) -> tuple[Mirror[Any], ...]:
         return self._items, self._hosts, self._endpoints, self._intents
@@ -161,8 +227,13 @@ class ServicesWatcher:
         while True:
             await self._wait_for_change()
             # Judged each time: a store can be replaced, and a bad value that disappears is no change of objects.
-            if await self._is_ours() and self.synced and (update := self._update()) != last:
-                self._save(update.saved)
+            accepted = await self._judge()
+            if accepted is Acceptance.NONE or not all(mirror.synced for mirror in self._mirrors()):
+                continue
+            update = self._update(accepted)
+            await self._put_back()
+            if update != last:
+                await self._save()
                 on_update(update)
                 last = update
 
@@ -174,52 +245,93 @@ class ServicesWatcher:
             await asyncio.sleep(_GATHER.total_seconds())
         self._changed.clear()
 
-    async def _is_ours(self) -> bool:
-        """Compare the identity of the store with the one seen before; logs a store that is not ours once."""
+    async def _put_back(self) -> None:
+        """Write intents in force into a store of ours that has lost them, for the time after the verdict (C69). Without
+        an identity the store counts as empty, and must stay so."""
+        if self.doubt is None or not self._guard.fleet:
+            return
+        wall, stored = self._clock.wall(), self._intents.objects
+        lost = {INTENT.key(self._region, name): one.value for name, one in self._served.intents.items()}
+        for key, intent in lost.items():
+            if key in stored or not intent.holds(wall):
+                continue
+            try:
+                await self._store.txn([Compare(key, Aspect.CREATE_REVISION, 0)], [Put(key, INTENT.encode(intent))])
+            except (Away, StoreError) as error:
+                log.debug("cannot write an intent back; retrying", intent=str(intent.scope), error=str(error))
+
+    async def _judge(self) -> Acceptance:
+        """Compare the identity of the store with the one seen before; return what may be taken of it."""
+        lists = sum(mirror.lists for mirror in self._mirrors())
+        self._guard.follow(self._mirrors())
+        if lists != self._lists:
+            self._guard.forget_history()
         try:
-            remembered, found = self._memory.load(), await read_identity(self._store, self._region)
+            judgement = await self._guard.check(self._clock.now())
         except (Away, StoreError):
-            return False
+            return Acceptance.NONE
         except MemoryUnreadable as sentence:
-            log.error("store identity check failed; keeping the last known services", error=str(sentence))
-            return False
-        judgement = classify_store(remembered, found)
-        if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
-            known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
-            self._memory.keep(known.seen(found.identity, found.revision))
-        elif judgement.verdict is not self._verdict:
-            log.error("cannot load services; keeping the last known ones", reason=judgement.sentence)
-        self._verdict = judgement.verdict
-        return judgement.verdict is StoreVerdict.OURS
+            if self._unreadable_memory is None:
+                log.error("store identity check failed; keeping the last known services", error=str(sentence))
+            self._unreadable_memory = str(sentence)
+            return Acceptance.NONE
+        self._unreadable_memory, self._lists = None, lists
+        if sum(mirror.lists for mirror in self._mirrors()) != lists:
+            self._changed.set()  # the new list may be that of another store than the one that was judged
+            return Acceptance.NONE
+        return self._acceptance(judgement)
 
-    def _update(self) -> ServicesUpdate:
-        config = self._configuration()
-        fleet = self._fleet(config)
-        revision = max(mirror.revision for mirror in self._mirrors())
+    def _acceptance(self, judgement: Judgement) -> Acceptance:
+        return _ACCEPTED.get(judgement.verdict, Acceptance.NONE)
+
+    def _update(self, accepted: Acceptance) -> ServicesUpdate:
+        """Take what may be taken of the store, and return what is to be served now."""
+        self._served = self._merged(accepted, self._noticed() if accepted is Acceptance.NEWER else 0)
+        self._knows_served |= accepted is Acceptance.ALL
         unreadable = tuple(key.decode(errors="backslashreplace") for key in self._items.unreadable)
-        return ServicesUpdate(
-            resolve_services(config, fleet.locate),
-            self.all(),
-            unreadable,
-            SavedServices(revision, _resolved(config, fleet)),
-        )
+        return ServicesUpdate(self._services(), self.all(), unreadable, self._knows_served, self._revision)
 
-    def _configuration(self) -> BalancerSettings:
-        return from_store.configured(self._base, self._items.objects)
+    @property
+    def _revision(self) -> int:
+        return max(mirror.revision for mirror in self._mirrors())
 
-    def _fleet(self, config: BalancerSettings) -> FleetAddresses:
-        """Select the hosts and endpoints that a backend names."""
-        hosts = {one.host: HOST.key(self._region, one.host) for one in config.backends.values() if one.host}
-        endpoints = {one.endpoint for one in config.backends.values() if one.endpoint}
-        known, everything = self._hosts.objects, self._endpoints.objects.values() if endpoints else ()
-        return FleetAddresses(
-            {name: known[key] for name, key in hosts.items() if key in known},
-            {name: one for one in everything for name in _names(one) if name in endpoints},
-        )
+    def _services(self) -> Services:
+        return resolve_services(self._served.configuration(self._base), self._served.fleet.locate)
 
-    def _save(self, saved: SavedServices) -> None:
+    def _noticed(self) -> int:
+        """Revision of the store when its restore was noticed; 0 if that is not known."""
         try:
-            write_atomically(self._path, msgspec.json.encode(saved))
+            remembered = self._guard.memory.load()
+        except MemoryUnreadable:
+            return 0
+        return remembered.noticed if remembered is not None else 0
+
+    def _merged(self, accepted: Acceptance, noticed: int) -> ServedObjects:
+        served = self._served
+        items = merge_items(served.items, _versioned(self._items), accepted, noticed)
+        backends = from_store.configured(self._base, values(items)).backends.values()
+        hosts = {HOST.key(self._region, one.host): one.host for one in backends if one.host}
+        names = {one.endpoint for one in backends if one.endpoint}
+        found_hosts = {hosts[key]: one for key, one in _versioned(self._hosts, hosts).items()}
+        endpoints = _versioned(self._endpoints) if names else {}
+        found_endpoints = newest(
+            (name, one) for one in endpoints.values() for name in names_of(one.value) if name in names
+        )
+        intents = {
+            one.value.name: one for one in _versioned(self._intents).values() if one.value.scope.target in _SCOPES
+        }
+        return ServedObjects(
+            items,
+            _only(merge_objects(served.hosts, found_hosts, accepted, noticed), hosts.values()),
+            _only(merge_objects(served.endpoints, found_endpoints, accepted, noticed), names),
+            merge_intents(served.intents, intents, accepted, noticed),
+        )
+
+    async def _save(self) -> None:
+        try:
+            async with self._saving:
+                saved = self._served.saved(self._region, self._revision, complete=self._knows_served)
+                await self._offload(lambda: write_atomically(self._path, msgspec.json.encode(saved)))
         except OSError as error:
             log.error(
                 "cannot save the services; a restart without the store would serve nothing",
@@ -228,16 +340,13 @@ class ServicesWatcher:
             )
 
 
-def _names(endpoint: Endpoint) -> tuple[str, str]:
-    """Names that a backend may use for an endpoint: the port alone, as in OpenStack, or the inventory's name."""
-    return endpoint.spec.endpoint, endpoint.name.individual
+def _versioned(mirror: Mirror[T], keys: Collection[bytes] | None = None) -> dict[bytes, Versioned[T]]:
+    """The last good objects of a mirror, all or those of `keys`, each with its revision."""
+    objects = mirror.objects
+    wanted = objects if keys is None else [key for key in keys if key in objects]
+    return {key: Versioned(objects[key], mirror.good_revision(key)) for key in wanted}
 
 
-def _resolved(config: BalancerSettings, fleet: FleetAddresses) -> BalancerSettings:
-    """Replace hosts and endpoints by addresses, because they may not be known at the next start."""
-    backends = {
-        name: msgspec.structs.replace(one, address=address, host=None, endpoint=None)
-        for name, one in config.backends.items()
-        if (address := fleet.locate(one)) is not None
-    }
-    return msgspec.structs.replace(config, backends=backends)
+def _only(objects: Mapping[str, Versioned[T]], names: Collection[str]) -> dict[str, Versioned[T]]:
+    """Drop what no backend names."""
+    return {name: one for name, one in objects.items() if name in names}
