@@ -16,7 +16,7 @@ from holdfast.cli import main
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import IDENTITY, OBJECTS
 from holdfast.lab.fleet import server
-from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
@@ -65,12 +65,21 @@ class ServerHarness:
     def meddle(self, number: int, value: bytes | None) -> None:
         """Change the store directly, as a foreign client would."""
 
+        self._put(self.key(number), value)
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
         async def change() -> None:
             store = EtcdStore(Connection(tuple(self.fleet.cluster.endpoints)))
-            await (store.delete(self.key(number)) if value is None else store.put(self.key(number), value))
+            await (store.delete(key) if value is None else store.put(key, value))
             await store.close()
 
         asyncio.run(change())
+
+    def stray(self, number: int) -> None:
+        """Another controller writes an endpoint of which this inventory never knew."""
+        name = EndpointName("r9", "openstack", f"vm{number}", "eth0")
+        thing = Endpoint.of(self.fleet.region, EndpointSpec(**name._asdict()))
+        self._put(ENDPOINT.key(self.fleet.region, name), ENDPOINT.encode(thing))
 
     def bring_back(self, name: str) -> None:
         assert self.edit("undo", "endpoint", name).exit_code == 0
@@ -110,7 +119,7 @@ def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         site = ServerHarness(fleet, engine, folder)
         wait_until(lambda: not site.server.ask("syncer", "held").error, "the syncer works")
         site.apply(FLEET, "first light")
-        wait_until(lambda: site.server.says("store is filled; store identity created"), "both have their id")
+        wait_until(lambda: site.server.says("store is filled"), "both have their id")
         yield site
 
 
@@ -208,20 +217,66 @@ def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_p
     site.bring_back("holdfast-w9-eth0")
 
 
-def test_an_inventory_without_a_fleet_id_writes_nothing_until_it_is_adopted(site: ServerHarness) -> None:
+def test_an_inventory_without_a_fleet_id_writes_nothing_until_it_is_assigned(site: ServerHarness) -> None:
     with site.engine.begin() as connection:
         connection.execute(IDENTITY.delete())
     wait_until(lambda: site.server.says("a wrong or emptied database"), "the syncer sees whose inventory it is not")
     assert site.edit("delete", "endpoint", "holdfast-w10-eth0").exit_code == 0
     wait_until(lambda: site.held.get("identity") == 1, "the delete is held")
     assert (
-        "To release: inventory.database naming the right one, or: holdfast inventory adopt"
+        "To release: inventory.database naming the right one, or: holdfast inventory assign"
         in site.ask("explain", "endpoint", "holdfast-w10-eth0").stdout
     )
-    adopted = site.edit("inventory", "adopt", "--reason", "restored from backup")
-    assert (adopted.exit_code, "restored from backup" in adopted.stderr) == (0, True)
+    assigned = site.edit("inventory", "assign", "--reason", "restored from backup")
+    assert (assigned.exit_code, "restored from backup" in assigned.stderr) == (0, True)
     wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
     site.bring_back("holdfast-w10-eth0")
+
+
+def test_what_another_controller_wrote_is_shown_and_an_operator_decides(site: ServerHarness) -> None:
+    for number in (1, 2):
+        site.stray(number)
+    site.meddle(4, None)
+    shown = site.ask("diff", "inventory")
+    assert shown.exit_code == 1
+    assert [line for line in shown.stdout.splitlines() if not line.startswith("  ")] == [
+        "Drift, to be fixed:",
+        "create   endpoint r1-holdfast-w4-eth0",
+        "Unwitnessed, held, because no recorded change of the inventory deleted it:",
+        "delete   endpoint r9-openstack-vm1-eth0",
+        "delete   endpoint r9-openstack-vm2-eth0",
+    ]
+    assert shown.stderr.splitlines()[:2] == [
+        "3 differ: 1 to create, 0 to replace, 2 to delete",
+        "drift: 1, moves: 0, recorded deletes: 0, unwitnessed: 2",
+    ]
+    done = json.loads(site.ask("resync", "-o", "json").stdout)
+    assert (done["differed"], done["held"], done["groups"]["unwitnessed"]) == (3, 2, 2)
+    wait_until(lambda: site.ask("status").exit_code == 1, "status says that somebody is needed")
+    status = site.ask("status")
+    assert re.search(
+        r"syncer +held by witness for [\d:]+: no recorded change of the inventory deleted it; 2 in all\n"
+        r" +To inspect: holdfast diff inventory\n +To release: holdfast allow syncer/witness --once",
+        status.stdout,
+    ), status.stdout
+    told = site.ask("explain", "endpoint", "openstack-vm1-eth0").stdout
+    assert "To leave it alone for good: holdfast ignore endpoint r9-openstack-vm1-eth0 --reason …" in told
+    assert site.edit("ignore", "endpoint", "r9-openstack-vm1-eth0", "--reason", "theirs").exit_code == 0
+    wait_until(lambda: site.held == {"witness": 1}, "what is ignored is not held")
+    for wrong in (["--for", "30m"], ["--once", "--for", "30m"]):
+        assert "never released for a time" in site.ask("allow", "syncer/witness", *wrong, "--reason", "x").stderr
+    allowed = site.ask("allow", "syncer/witness", "--once", "--yes", "--reason", "junk")
+    assert (allowed.exit_code, "endpoint r9-openstack-vm2-eth0" in allowed.stdout) == (0, True), allowed.stderr
+    wait_until(lambda: site.held == {}, "what was shown is deleted")
+    same = site.ask("diff", "inventory")
+    assert (same.exit_code, same.stderr) == (
+        0,
+        "inventory and store are in sync\n1 ignored: see holdfast ignore --list\n",
+    )
+    assert site.edit("ignore", "endpoint", "r9-openstack-vm1-eth0", "--stop").exit_code == 0
+    wait_until(lambda: site.held == {"witness": 1}, "it is held again")
+    assert site.ask("allow", "syncer/witness", "--once", "--yes", "--reason", "junk").exit_code == 0
+    wait_until(lambda: site.held == {}, "the site is as it was")
 
 
 def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: ServerHarness) -> None:
@@ -231,7 +286,11 @@ def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: S
     assert (held["delete"], held["held"]) == (ENDPOINTS + 1, ENDPOINTS + 1)
     shown = site.ask("diff", "inventory", "--network", "red")
     assert shown.stderr.splitlines()[-1] == f"network red: {ENDPOINTS} of {ENDPOINTS} endpoints would be deleted (100%)"
-    wait_until(lambda: site.ask("status").exit_code == 1, "status says that somebody is needed")
+    assert site.held == {"witness": ENDPOINTS + 1}, "no delete of it was recorded"
+    allowed = site.ask("allow", "syncer/witness", "--once", "--yes", "--reason", "the site is closed")
+    assert allowed.exit_code == 0, allowed.stderr
+    wait_until(lambda: site.held == {"brake": ENDPOINTS + 1}, "they are too many")
+    wait_until(lambda: "held by brake" in site.ask("status").stdout, "status says that somebody is needed")
     status = site.ask("status")
     assert re.search(
         r"syncer +held by brake for [\d:]+: would delete (\d+) of \1 endpoints \(100\.0%\): less than half would stay; "

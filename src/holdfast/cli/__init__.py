@@ -36,7 +36,12 @@ COMMANDS: dict[str, _Lazy] = {
     "move": _Lazy("change", "change.inventory:move", "Move an endpoint to another host."),
     "delete": _Lazy("change", "change.inventory:delete", "Delete objects from the inventory."),
     "undo": _Lazy("change", "change.inventory:undo", "Undo the last change of an inventory object."),
-    "inventory": _Lazy("change", "change.inventory:inventory", "Create the inventory's tables, or adopt its database."),
+    "import": _Lazy(
+        "change", "change.importing:import_objects", "Bring existing objects of the store into the inventory."
+    ),
+    "inventory": _Lazy(
+        "change", "change.adoption:inventory", "Create the inventory's tables, or settle a restored one."
+    ),
     "resync": _Lazy("change", "change.resync:resync", "Compare inventory and store now, and fix the store."),
     "pause": _Lazy("change", "change.intents:pause", "Hold all changes of a worker."),
     "resume": _Lazy("change", "change.intents:resume", "End a pause."),
@@ -44,9 +49,10 @@ COMMANDS: dict[str, _Lazy] = {
     "reload": _Lazy("change", "change.intents:reload", "Reload the configuration."),
     "backend": _Lazy("change", "change.backend:backend", "Pause, disable or weight a backend."),
     "step-down": _Lazy("change", "leader:step_down", "Hand over leadership."),
-    "allow": _Lazy("release a gate", "change.intents:allow", "Release what a brake holds."),
+    "allow": _Lazy("release a gate", "change.intents:allow", "Release what a brake or syncer/witness holds."),
+    "ignore": _Lazy("release a gate", "change.ignore:ignore", "Leave an object of the store alone for good."),
     "source": _Lazy("release a gate", "change.intents:source", "Give up on a source that will not come back."),
-    "store": _Lazy("release a gate", "store:store", "Accept a store restored from a backup."),
+    "store": _Lazy("release a gate", "change.store:store", "Accept a store restored from a backup."),
     "doctor": _Lazy("check", "doctor.command:doctor", "Check what Holdfast depends on."),
     "config": _Lazy("check", "config:config", "Check and show the configuration."),
     "completion": _Lazy("other", "support:completion", "Print a shell completion script."),

@@ -208,6 +208,7 @@ def test_an_etcd_that_is_out_of_space(state: Path) -> None:
 def test_keys_that_cannot_be_read_are_listed(state: Path, member: EtcdMember) -> None:
     put(member.url, HOST.key(REGION, "rock-1"), b"[]")
     put(member.url, HOST.prefix(REGION) + b"\x1b[2J/strange", b"{}")
+    put(member.url, identity_key(REGION), IDENTITY.encode(Identity("kelp", 1)))
     result = doctor(member.url)
     strange, shape = complaints(result)
     assert HOST.key(REGION, "rock-1").decode() in shape

@@ -221,19 +221,6 @@ def test_a_wait_of_more_than_a_minute_needs_action() -> None:
     ]
 
 
-def test_a_store_that_was_restored_needs_action_and_says_what_opens_it() -> None:
-    sentence, opens = "the store went back to revision 7", "holdfast store adopt --reason WHY"
-    server = ElectorView("a", "leading", "a", 7, 1.0, 9.0, 15.0, {}, refuses_store=sentence, opens=opens)
-    view = StatusView([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
-    assert exit_code(view) == 1
-    assert render(view, NOW).splitlines()[2:6] == [
-        "NEEDS YOU  1        handled by itself  0",
-        f" 1 store            {sentence}",
-        "                    To inspect: holdfast doctor",
-        f"                    To release: {opens}",
-    ]
-
-
 def test_a_supervisor_that_does_not_answer_is_2_and_is_the_first_problem() -> None:
     view = StatusView(TROUBLED.reports, TROUBLED.held, silent=["agent"])
     assert exit_code(view) == 2

@@ -106,20 +106,35 @@ def plan(worker: str, output: str, runtime: Path) -> None:
 @reason_flag
 @runtime_flag
 def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, runtime: Path) -> None:
-    """Release what GATE (such as syncer/brake) holds. Shows it first."""
+    """Release what GATE (such as syncer/brake) holds. Shows it first.
+
+    syncer/witness is released for exactly the deletes that are shown, and never for a time.
+    """
     worker, _, kind = gate.rpartition("/")
-    if kind not in ("brake", "mass_loss"):
-        raise click.UsageError(f"{gate!r} cannot be released: only a brake can, such as {worker or 'syncer'}/brake.")
+    _refuse(gate, worker, kind, within)
     if once == bool(within):
         raise click.UsageError("give either --once or --for DURATION.")
     worker = _of_leader(runtime, worker)
-    held = send_command(runtime, worker, "held")
+    held = send_command(runtime, worker, "held", gate=kind)
     count = held["gates"].get(kind, 0)
     _show([one for one in held["objects"] if one["gate"] == kind], count)
     if not yes and (count or not once):
         click.confirm(f"release {count:,} changes?" if once else f"release all changes for {within}?", abort=True)
-    scope = {"for": within} if within else {"shown": count, "seal": held["seal"]}
-    click.echo(send_command(runtime, worker, "allow", reason=reason, **scope), err=True)
+    seal = held.get("seals", {}).get(kind, held["seal"])
+    scope = {"for": within} if within else {"shown": count, "seal": seal}
+    click.echo(send_command(runtime, worker, "allow", gate=kind, reason=reason, **scope), err=True)
+
+
+def _refuse(gate: str, worker: str, kind: str, within: str | None) -> None:
+    """End the command for a gate that no operator can release, or not in this way."""
+    if kind not in ("brake", "mass_loss", "witness"):
+        raise click.UsageError(
+            f"{gate!r} cannot be released: only a brake can, such as {worker or 'syncer'}/brake, and syncer/witness."
+        )
+    if kind == "witness" and worker.rpartition("/")[2] != "syncer":
+        raise click.UsageError(f"{gate!r} does not exist: only the syncer has this gate, as syncer/witness.")
+    if kind == "witness" and within:
+        raise click.UsageError("syncer/witness is never released for a time, only for what is shown: use --once.")
 
 
 @click.group()

@@ -1,15 +1,16 @@
-"""Commands on the inventory: apply, get, move, delete, diff, undo; and inventory init, adopt."""
+"""Commands on the objects of the inventory: apply, get, move, delete, diff, undo."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import difflib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from holdfast.cli.change.resync import print_differences
 from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.cli.common.control_socket import runtime_flag
-from holdfast.cli.common.etcd import EtcdOptions, operator
+from holdfast.cli.common.etcd import operator, query_store
 from holdfast.config import Config, FlagValue
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
@@ -26,14 +27,16 @@ from holdfast.inventory.kinds import KINDS, belongs
 from holdfast.inventory.manifest import write
 from holdfast.inventory.manifest.read import ManifestRefused, read
 from holdfast.inventory.open import NoInventory, configured_engine
-from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
-from holdfast.model.control.identity import Identity
 from holdfast.runtime.config_file import SecretRefused
-from holdfast.store.identity import read_identity
+from holdfast.runtime.store_client import connection
+from holdfast.store.api import StoreAway, StoreError
+from holdfast.store.client import EtcdStore
+
+R = TypeVar("R")
 
 file_flag = click.option(
     "-f", "--file", "file", required=True, type=click.Path(allow_dash=True), help="File to read; - reads stdin."
@@ -56,10 +59,14 @@ class InventorySession:
 
     def __init__(self, config: Config) -> None:
         self.region = Region(config.store.region or "")
-        self.endpoints = ",".join(config.store.endpoints)
+        self._store = config.store
         self.engine = configured_engine(config.inventory)
         self.editor = Editor(self.engine, self.region)
         self.inventory = SqlInventory(self.engine)
+
+    def query(self, query: Callable[[EtcdStore], Awaitable[R]]) -> R:
+        """Run a query against the configured store. Raises `StoreAway` or `StoreError`."""
+        return asyncio.run(query_store(connection(self._store), query))
 
 
 @contextlib.contextmanager
@@ -71,7 +78,10 @@ def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[
             yield opened
         finally:
             opened.engine.dispose()
-    except (NoInventory, SecretRefused, DatabaseAway, EditRefused, ManifestRefused, ValueError) as error:
+    except (
+        *(NoInventory, SecretRefused, DatabaseAway, EditRefused, ManifestRefused, ValueError),
+        *(StoreAway, StoreError),
+    ) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -80,34 +90,6 @@ def kind_named(word: str) -> Kind[Any, Any]:
         if word in (kind.name, kind.plural):
             return kind
     raise click.UsageError(f"unknown kind {word!r}: name one of {', '.join(k.plural for k in KINDS)}")
-
-
-@click.group()
-def inventory() -> None:
-    """Create the inventory's tables, or accept its database for this fleet."""
-
-
-@inventory.command()
-@configuration_flags
-def init(config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Create the inventory's tables, or upgrade them."""
-    with session(config_file, settings) as opened:
-        migrate(opened.engine)
-    click.echo("the inventory's tables are up to date", err=True)
-
-
-@inventory.command()
-@click.option("--reason", required=True, help="Why this inventory is the right one; recorded with your name.")
-@configuration_flags
-def adopt(reason: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Accept this inventory for the fleet in the store. Afterwards only the brake holds deletes."""
-    with session(config_file, settings) as opened:
-        options = EtcdOptions({"config": config_file, "endpoints": opened.endpoints})
-        found = options.query(lambda store: read_identity(store, opened.region)).identity
-        if not isinstance(found, Identity):
-            raise click.ClickException("nothing to adopt: the store has no readable identity")
-        opened.editor.adopt(found.fleet)
-    click.echo(f"this inventory belongs to fleet {found.fleet}: “{reason}”", err=True)
 
 
 @click.command()

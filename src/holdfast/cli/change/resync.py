@@ -13,6 +13,7 @@ import click
 
 from holdfast.cli.common.control_socket import leading, runtime_flag, send_command
 from holdfast.cli.common.format import output_flag
+from holdfast.server.syncer.witness import OPENS
 
 _POLL_S = 0.2
 _SHOWN = 60
@@ -45,9 +46,10 @@ def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None
     if output == "json":
         click.echo(json.dumps(result, indent=2))
         return
-    for one in result["objects"]:
-        click.echo(f"{one['op']:<8} {one['key']}")
+    _print_objects(result["objects"])
     _more(result)
+    for line in _group_summary(result):
+        click.echo(line, err=True)
     held = f", {result['held']:,} held (see holdfast plan syncer)" if result["held"] else ""
     click.echo(f"{result['differed']:,} differed{held}; took {result['seconds']:g} s", err=True)
 
@@ -58,15 +60,41 @@ def print_differences(runtime: Path, worker: str | None, output: str, **scope: s
     if output == "json":
         click.echo(json.dumps(result, indent=2))
     else:
-        for one in result["objects"]:
-            click.echo(f"{one['op']:<8} {one['key']}")
-            for line in _lines(one) if one["op"] == "replace" else ():
-                click.echo(f"  {line}")
+        _print_objects(result["objects"])
         _more(result)
-        for line in _summary(result):
+        for line in summary(result):
             click.echo(line, err=True)
     if result["differed"]:
         raise click.exceptions.Exit(1)
+
+
+_HEADINGS = {
+    "drift": "Drift, to be fixed:",
+    "move": "Moves, wanted under another key now:",
+    "witnessed": "Deletes that the inventory recorded:",
+    "unwitnessed": "Unwitnessed, held, because no recorded change of the inventory deleted it:",
+}
+
+
+def _print_objects(objects: list[dict[str, Any]]) -> None:
+    """Print the differences by group; drift alone needs no heading."""
+    arrived = {one.get("to") for one in objects}
+    shown = [one for one in objects if one["op"] == "delete" or one["group"] != "move" or one["key"] not in arrived]
+    for group, heading in _HEADINGS.items():
+        members = [one for one in shown if one["group"] == group]
+        if members and any(one["group"] != "drift" for one in shown):
+            click.echo(heading)
+        for one in members:
+            click.echo(_line(one))
+            for line in _lines(one) if one["op"] == "replace" and "old" in one else ():
+                click.echo(f"  {line}")
+
+
+def _line(one: dict[str, Any]) -> str:
+    if "to" in one:
+        return f"{'move':<8} {one['key']} → {one['to']}"
+    recorded = f"  by {one['who']} at {one['at'][:19]}Z, revision {one['revision']}" if "who" in one else ""
+    return f"{one['op']:<8} {one['key']}{recorded}"
 
 
 def _lines(one: dict[str, Any]) -> list[str]:
@@ -86,12 +114,26 @@ def _more(result: dict[str, Any]) -> None:
         click.echo(f"… and {result['differed'] - len(result['objects']):,} more")
 
 
-def _summary(result: dict[str, Any]) -> list[str]:
+def summary(result: dict[str, Any]) -> list[str]:
     """Return the counts per operation, and the share of deletes per network."""
     counts = ", ".join(f"{result[op]:,} to {op}" for op in ("create", "replace", "delete"))
     lines = [f"{result['differed']:,} differ: {counts}" if result["differed"] else "inventory and store are in sync"]
+    lines += _group_summary(result)
     for name, of in result["networks"].items():
         where = f"network {name}" if name else "no network"
         share = f"{of['delete'] / of['of']:.0%}"
         lines.append(f"{where}: {of['delete']:,} of {of['of']:,} endpoints would be deleted ({share})")
+    return lines
+
+
+def _group_summary(result: dict[str, Any]) -> list[str]:
+    """Return the counts per group if there is more than drift, and how many objects are ignored."""
+    groups, lines = result["groups"], []
+    if groups["move"] or groups["witnessed"] or groups["unwitnessed"]:
+        deletes = f"recorded deletes: {groups['witnessed']:,}, unwitnessed: {groups['unwitnessed']:,}"
+        lines.append(f"drift: {groups['drift']:,}, moves: {groups['move']:,}, {deletes}")
+    if groups["unwitnessed"]:
+        lines.append(f"To release the unwitnessed: {OPENS}")
+    if result["ignored"]:
+        lines.append(f"{result['ignored']:,} ignored: see holdfast ignore --list")
     return lines

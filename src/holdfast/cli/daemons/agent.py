@@ -1,4 +1,4 @@
-"""`holdfast agent`: run the agent of this host, or show the peers and pending deletes of a running one."""
+"""`holdfast agent`: run the agent of this host, show peers and pending deletes of a running one, or adopt its store."""
 
 from __future__ import annotations
 
@@ -84,6 +84,38 @@ def pending(host: str | None, output: str, runtime: Path) -> None:
     else:
         for line in pending_lines(found):
             click.echo(line)
+
+
+@agent.command()
+@click.option("--reason", required=True, help="Why this store is the right one; recorded with your name.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted and replaced, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@host_flag
+@runtime_flag
+def adopt(reason: str, dry_run: bool, yes: bool, host: str | None, runtime: Path) -> None:
+    """Accept a store that was restored from a backup, for this host alone. Shows what this releases first."""
+    worker = worker_of(runtime, host)
+    preview = send_command(runtime, worker, "adopt", dry_run=True)
+    for line in adoption_lines(preview):
+        click.echo(line)
+    if dry_run:
+        return
+    count = preview["deletes"] + preview["replaces"]
+    if count and not yes:
+        click.confirm(f"release {count:,} changes on this host?", abort=True)
+    send_command(runtime, worker, "adopt", reason=reason, seal=preview["seal"])
+    click.echo(f"the store is accepted for this host: “{reason}”", err=True)
+
+
+def adoption_lines(preview: dict[str, Any]) -> Iterator[str]:
+    """Render the preview of `agent adopt`. Pure."""
+    yield from preview["stores"]
+    yield f"{preview['deletes']:,} deletes and {preview['replaces']:,} replaces are held until the store is accepted"
+    for op, key in preview["first"]:
+        yield f"{op:<8} {key}"
+    more = preview["deletes"] + preview["replaces"] - len(preview["first"])
+    if more > 0:
+        yield f"… and {more:,} more"
 
 
 def peer_lines(found: list[dict[str, Any]]) -> Iterator[str]:

@@ -14,21 +14,19 @@ import click
 from holdfast.cli.common.etcd import EtcdOptions, query_store, store_flags
 from holdfast.cli.doctor import Finding, Severity
 from holdfast.cli.doctor import balancer as balancer_checks
+from holdfast.cli.doctor import identity as identity_checks
 from holdfast.config.schema.scalars import printable
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.region import Region
 from holdfast.model.kinds import KINDS
-from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import MemberStatus, Store, StoreAway, StoreError
 from holdfast.store.embedded.binary import objection, parse_version
-from holdfast.store.identity import Judgement, StoreIdentity, StoreVerdict, classify_store, read_identity
 
 CANNOT_TELL = 2
 _BAD_SHOWN = 10
 _STALE_REVISIONS = 1_000
 _QUOTA = 2 << 30
 _NEARLY_FULL = 0.8
-_ROLES = ("server", "agent", "balancer")
 
 
 @click.command()
@@ -75,7 +73,7 @@ async def examine(store: Store, options: EtcdOptions) -> list[Finding]:
     members = await store.status()
     findings = [*_versions(members), *_agreement(members), *[one async for one in _silent(members, options)]]
     findings += _space(members, await store.alarms())
-    findings += _identity(await read_identity(store, options.region), options.state_folder)
+    findings += await identity_checks.examine(store, options.region, options.state_folder)
     return findings + await _unreadable_keys(store, options.region)
 
 
@@ -141,28 +139,6 @@ def _space(members: Sequence[MemberStatus], alarms: Sequence[str]) -> Iterator[F
         yield Finding(Severity.NOTE, "space", f"{size}, near etcd's default quota of {_QUOTA // 2**30} GiB: {advice}")
     else:
         yield Finding(Severity.GOOD, "space", f"{size} (etcd's default quota is {_QUOTA // 2**30} GiB)")
-
-
-def _identity(found: StoreIdentity, state: Path) -> Sequence[Finding]:
-    """Judge the store for each role that has recorded a store identity on this machine."""
-    judgements: list[Judgement] = []
-    findings: list[Finding] = []
-    for role in _ROLES:
-        try:
-            remembered = StoreMemory(state, role).load()
-        except MemoryUnreadable as unreadable:
-            findings.append(Finding(Severity.WRONG, "identity", str(unreadable)))
-        else:
-            judgements += [classify_store(remembered, found)] if remembered else []
-    if not judgements and not findings:
-        judgements.append(classify_store(None, found))
-    return findings + [_verdict(one) for one in dict.fromkeys(judgements)]
-
-
-def _verdict(one: Judgement) -> Finding:
-    severity = {StoreVerdict.OURS: Severity.GOOD, StoreVerdict.UNNAMED: Severity.NOTE}.get(one.verdict, Severity.WRONG)
-    release = f". To release: {one.opens}" if one.opens else ""
-    return Finding(severity, "identity", one.sentence + release)
 
 
 async def _unreadable_keys(store: Store, region: Region) -> list[Finding]:

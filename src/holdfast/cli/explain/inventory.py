@@ -42,7 +42,7 @@ def lines(one: dict[str, Any]) -> Iterator[str]:
     yield ""
     changes = one["changes"]
     if one["revision"] is None:
-        yield row("WANTED", "no" + (f", since inventory revision {changes[0]['revision']}" if changes else ""))
+        yield row("WANTED", _unwanted(changes))
     else:
         yield row("WANTED", f"yes, since inventory revision {one['revision']}")
     if changes:
@@ -55,12 +55,27 @@ def lines(one: dict[str, Any]) -> Iterator[str]:
     for change in one["waits"]:
         since = short(change["since_s"])
         yield row("PENDING", f"{change['op']} {change['key']} for {since}, {change['why']}")
-        yield from release_rows([change])
+        yield from _choices(change) if change["gate"] == "witness" else release_rows([change])
     yield from _gates(one)
     for change in changes[1:]:
         yield row("HISTORY", _change(change))
     if changes and one.get("undo", True):
         yield row("UNDO", f"holdfast undo {one['kind']} {one['name']}")
+
+
+def _unwanted(changes: list[dict[str, Any]]) -> str:
+    if not changes:
+        return "no, and the inventory has no record of it"
+    if changes[0]["did"] == "deleted":
+        return f"no, since inventory revision {changes[0]['revision']}"
+    return "no, and no recorded change deleted it"
+
+
+def _choices(change: dict[str, Any]) -> Iterator[str]:
+    """Yield the commands that decide about an object without a witness."""
+    yield row("", "To delete it, with all others that are shown: holdfast allow syncer/witness --once --reason …")
+    yield row("", "To keep it, in the inventory: holdfast import")
+    yield row("", f"To leave it alone for good: holdfast ignore {change['key']} --reason …")
 
 
 def _headline(one: dict[str, Any]) -> str:
@@ -70,6 +85,8 @@ def _headline(one: dict[str, Any]) -> str:
         return (
             f"{name} is wanted and in the store." if one["revision"] else f"{name} is not wanted and not in the store."
         )
+    if one["revision"] is None and all(stored.get("ignored") for stored in wrong):
+        return f"{name} is not wanted; it is in the store, and ignored."
     if one["revision"] is None:
         return f"{name} is not wanted but still in the store."
     missing = any(stored["wanted"] and stored["revision"] is None for stored in wrong)
@@ -79,7 +96,8 @@ def _headline(one: dict[str, Any]) -> str:
 def _stored(stored: dict[str, Any]) -> str:
     if stored["revision"] is None:
         return f"{stored['path']}: missing"
-    state = "in sync" if stored["right"] else "differs" if stored["wanted"] else "not wanted"
+    unwanted = "ignored (see holdfast ignore --list)" if stored.get("ignored") else "not wanted"
+    state = "in sync" if stored["right"] else "differs" if stored["wanted"] else unwanted
     return f"{stored['path']}: revision {stored['revision']:,} (version {stored['version']}), {state}"
 
 

@@ -23,8 +23,8 @@ from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CANNOT_TELL, runtime_flag
 from holdfast.cli.common.format import count, output_flag, short
 from holdfast.cli.status import observed
-from holdfast.cli.status.problems import Problem, problems
-from holdfast.cli.status.view import StatusView, read_status
+from holdfast.cli.status.problems import problems
+from holdfast.cli.status.view import Problem, StatusView, read_status
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.server.election.views import ElectorView
 
@@ -66,6 +66,8 @@ def _print(view: StatusView, output: str, *, clear: bool) -> None:
             "held": view.held,
             "servers": view.servers,
             "agents": view.agents,
+            "balancers": view.balancers,
+            "verdict": view.verdict,
             "seen": view.seen,
         }
         click.echo(json.dumps(msgspec.to_builtins(document), indent=2))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.report.summary import UNREGISTERED, AgentDetails
 from holdfast.cli.common.format import clock, short
 from holdfast.cli.status import observed
-from holdfast.cli.status.view import StatusView
+from holdfast.cli.status.verdicts import fold
+from holdfast.cli.status.view import Problem, StatusView
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.server.election.views import ElectorView
 
@@ -22,33 +22,22 @@ _OPEN_BY_THEMSELVES = ("warm_up",)
 """Gates that are closed after every start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem of the page. `needs_action` is False if it recovers by itself."""
-
-    subject: str
-    sentence: str
-    inspect: str = ""
-    release: str = ""
-    fix: str = ""
-    needs_action: bool = True
-
-
 def problems(view: StatusView) -> list[Problem]:
     """Return all problems, those that need action first."""
     found = [_gone(one) if one.role in view.gone else _silent(one) for one in view.reports if one.role in view.silent]
     if view.servers and not any(server.leader for server in view.servers):
         sentence = "no leader: nothing is written until a server is elected"
         found.append(Problem("leader", sentence, inspect="holdfast leader"))
-    refusals = dict.fromkeys((server.refuses_store, server.opens) for server in view.servers if server.refuses_store)
-    found += [Problem("store", sentence, inspect="holdfast doctor", release=opens) for sentence, opens in refusals]
+    verdicts = fold(view)
+    found += verdicts.problems
     for server in view.servers:
         found += _not_a_candidate(server)
     for agent in view.agents:
         found += agent_problems(agent)
     for one in view.reports:
         for worker in one.workers:
-            found += _worker_problems(worker, view.held.get(f"{one.role}/{worker.name}", []))
+            held = verdicts.others(view.held.get(f"{one.role}/{worker.name}", []))
+            found += _worker_problems(worker, held)
     found += [
         Problem(subject, sentence, inspect=command) for subject, sentence, command in observed.problems(view.seen)
     ]

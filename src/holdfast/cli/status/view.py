@@ -13,11 +13,28 @@ from holdfast import __version__
 from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CannotTell, label, no_daemon, roles
 from holdfast.cli.status import observed
+from holdfast.model.control.identity import StoreRefusal
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
-from holdfast.runtime.daemon.report import DaemonReport, report
-from holdfast.server.election.views import ElectorView
+from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
+from holdfast.server.election.views import ElectorView, FleetVerdict
+
+SYNCER_WORKER = "syncer"
+_DESCRIBED = frozenset({"elector", "peers", "vips", observed.AGENTS, observed.ENDPOINTS})
+"""Workers that describe their daemon in the answer to `about`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of the page. `needs_action` is False if it recovers by itself."""
+
+    subject: str
+    sentence: str
+    inspect: str = ""
+    release: str = ""
+    fix: str = ""
+    needs_action: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +50,10 @@ class StatusView:
     """Silent daemons whose supervisor has exited."""
     servers: Sequence[ElectorView] = ()
     agents: Sequence[AgentDetails] = ()
+    balancers: Mapping[str, StoreRefusal] = field(default_factory=dict)
+    """Balancers that do not take the store as it is, by name."""
+    verdict: FleetVerdict | None = None
+    """Verdict of the leader's syncer on inventory and store, if the leader runs here and has one."""
     seen: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """Hosts and endpoints as the leader's status workers see them, if the leader runs here."""
 
@@ -43,9 +64,7 @@ async def read_status(runtime: Path) -> StatusView:
         raise no_daemon(runtime)
     reports: list[DaemonReport] = []
     silent, gone = [], []
-    held: dict[str, list[dict[str, Any]]] = {}
-    servers, agents = [], []
-    seen: dict[str, dict[str, Any]] = {}
+    answers = _Answers()
     for role in names:
         socket, name = runtime / f"{role}.sock", label(role)
         answer = await ask(socket, Request("status"), timeout=2.0)
@@ -60,18 +79,56 @@ async def read_status(runtime: Path) -> StatusView:
         one = msgspec.convert(answer.result, DaemonReport)
         reports.append(msgspec.structs.replace(one, role=name))
         for worker in one.workers:
-            if worker.state.startswith("held"):
-                outstanding = await _query_worker(socket, worker.name, "held")
-                held[f"{name}/{worker.name}"] = outstanding["objects"] if outstanding else []
-            if worker.name == "elector" and (about := await _query_worker(socket, worker.name, "about")):
-                servers.append(msgspec.convert(about, ElectorView))
-            if worker.name == "peers" and (about := await _query_worker(socket, worker.name, "about")):
-                agents.append(msgspec.convert(about, AgentDetails))
-            if worker.name in (observed.AGENTS, observed.ENDPOINTS) and worker.pid is not None:
-                about = await _query_worker(socket, worker.name, "about")
-                if about and about["leading"]:
-                    seen[worker.name] = about
-    return StatusView(reports, held, silent, gone, servers, agents, seen)
+            await answers.add(socket, name, worker)
+    return StatusView(
+        reports,
+        answers.held,
+        silent,
+        gone,
+        answers.servers,
+        answers.agents,
+        answers.balancers,
+        answers.verdict,
+        answers.seen,
+    )
+
+
+@dataclass
+class _Answers:
+    """Answers of the workers, as far as they came."""
+
+    held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    servers: list[ElectorView] = field(default_factory=list)
+    agents: list[AgentDetails] = field(default_factory=list)
+    balancers: dict[str, StoreRefusal] = field(default_factory=dict)
+    verdict: FleetVerdict | None = None
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
+        """Ask one worker."""
+        is_held = worker.state.startswith("held")
+        if is_held or worker.name == SYNCER_WORKER:  # a verdict stands even while nothing is held
+            outstanding = await _query_worker(socket, worker.name, "held") or {}
+            self.verdict = msgspec.convert(outstanding.get("verdict"), FleetVerdict | None) or self.verdict
+            if is_held:
+                self.held[f"{daemon}/{worker.name}"] = outstanding.get("objects", [])
+        if worker.name in _DESCRIBED and worker.pid is not None:
+            about = await _query_worker(socket, worker.name, "about")
+            if about:
+                self._describe(worker.name, about)
+
+    def _describe(self, worker: str, about: dict[str, Any]) -> None:
+        match worker:
+            case "elector":
+                self.servers.append(msgspec.convert(about, ElectorView))
+            case "peers":
+                self.agents.append(msgspec.convert(about, AgentDetails))
+            case "vips":
+                if about["store_refusal"] is not None:
+                    self.balancers[about["name"]] = msgspec.convert(about["store_refusal"], StoreRefusal)
+            case _:
+                if about["leading"]:
+                    self.seen[worker] = about
 
 
 async def _query_worker(socket: Path, worker: str, command: str) -> Any:

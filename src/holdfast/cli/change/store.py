@@ -1,0 +1,117 @@
+"""`holdfast store adopt`: accept a store that was restored from a backup, or that has objects but no identity."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.change.resync import compare, summary
+from holdfast.cli.common.control_socket import leading, roles, runtime_flag, send_command, workers_named
+from holdfast.cli.common.etcd import EtcdOptions, operator, store_flags
+from holdfast.model.base.region import Region
+from holdfast.model.control.identity import Identity
+from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
+from holdfast.server.identity.reports import read_restore_reports
+from holdfast.store.api import Store
+from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, raise_epoch, read_identity
+
+_POLL_S = 0.2
+
+
+@click.group()
+def store() -> None:
+    """Accept a store that was restored from a backup."""
+
+
+@store.command()
+@click.option("--reason", required=True, help="Why this store is the right one; recorded with your name.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and adopt nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--without-refill", is_flag=True, help="Do not wait until the leader has refilled the store.")
+@runtime_flag
+@store_flags
+def adopt(reason: str, dry_run: bool, yes: bool, without_refill: bool, runtime: Path, **given: str | None) -> None:
+    """Accept a store that was restored from a backup, or that has objects but no identity.
+
+    With an inventory the leader carries it out: run it on the leader's machine. It shows what would change, and waits
+    until the store was refilled from the inventory. Then the epoch rises, which releases deletes in the whole fleet.
+    """
+    syncer = _syncer(runtime)
+    if syncer is not None:
+        _ask_leader(runtime, syncer, reason, dry_run=dry_run, yes=yes, without_refill=without_refill)
+        return
+    options = EtcdOptions(given)
+    remembered = _remembered(options)
+    identity = options.query(lambda one: _adopt(one, options.region, remembered, reason, dry_run=dry_run))
+    would = "would continue" if dry_run else "continues"
+    click.echo(f"fleet {identity.fleet} {would} with epoch {identity.epoch}: “{reason}”", err=True)
+
+
+def _syncer(runtime: Path) -> str | None:
+    """The syncer of this machine that leads; None without a server, or if its server has no inventory."""
+    if not any(role.rpartition("/")[2] == "server" for role in roles(runtime)) or not workers_named(runtime, "syncer"):
+        return None
+    syncer = leading(runtime, "syncer")
+    try:
+        send_command(runtime, syncer, "held")
+    except click.ClickException as declined:
+        if "has no inventory" in declined.message:
+            return None
+        raise
+    return syncer
+
+
+def _ask_leader(runtime: Path, syncer: str, reason: str, *, dry_run: bool, yes: bool, without_refill: bool) -> None:
+    reports = send_command(runtime, syncer, "adopt", side="store", preview=True)["reports"]
+    for line in [*summary(compare(runtime, syncer, dry_run=True)), reports]:
+        click.echo(line, err=True)
+    if dry_run:
+        return
+    if not yes:
+        click.confirm("adopt the store?", abort=True)
+    click.echo(carry_out(runtime, syncer, side="store", reason=reason, without_refill=without_refill), err=True)
+
+
+def carry_out(runtime: Path, syncer: str, **args: Any) -> str:
+    """Have the leader adopt store or inventory, and wait for it; returns its sentence."""
+    state: dict[str, Any] = send_command(runtime, syncer, "adopt", **args)
+    while not state["done"]:
+        time.sleep(_POLL_S)
+        state = send_command(runtime, syncer, "adopt", progress=True)
+    if state["error"]:
+        raise click.ClickException(state["error"])
+    return str(state["sentence"])
+
+
+def _remembered(options: EtcdOptions) -> SeenStore:
+    try:
+        remembered = StoreMemory(options.state_folder, "server").load()
+    except MemoryUnreadable as unreadable:
+        raise click.ClickException(str(unreadable)) from unreadable
+    if remembered is None:
+        raise click.ClickException(
+            f"no store identity is recorded in {options.state_folder}: run this on a server of the fleet"
+        )
+    return remembered
+
+
+async def _adopt(one: Store, region: Region, remembered: SeenStore, reason: str, *, dry_run: bool) -> Identity:
+    """Write the higher epoch to the store only: every daemon learns it when it reads the identity next."""
+    found = await read_identity(one, region)
+    judgement = classify_store(remembered, found)
+    if judgement.verdict is StoreVerdict.OURS:
+        reports = await read_restore_reports(one, region)
+        if not reports:
+            raise click.ClickException(f"nothing to adopt: {judgement.sentence}; {reports.sentence}")
+        click.echo(reports.sentence, err=True)
+    elif judgement.verdict is not StoreVerdict.RESTORED:
+        raise click.ClickException(f"nothing to adopt: {judgement.sentence}")
+    if remembered.mark:
+        raise click.ClickException(
+            "this fleet has an inventory, from which its leader refills the store first: run this on the leader's "
+            "machine (holdfast leader)"
+        )
+    return await raise_epoch(one, region, found, remembered, who=operator(), why=reason, dry_run=dry_run)
