@@ -101,7 +101,7 @@ async def sync(database: str, etcd: str, region: Region, notes: Path, when: str)
         term.reconciler.dirty.take()
         term.reconciler._audit = leading.until  # no resync: what the outbox does not tell is lost
     while True:
-        await term.create_identity()
+        await term.check_identity()
         await term.reconciler.turn()
         if term.identity_gate.verdict.closed is None and not syncer.inventory.outbox(1):
             return

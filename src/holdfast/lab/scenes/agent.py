@@ -126,9 +126,14 @@ async def _victim(lab: Lab) -> LabAgent:
     agent = LabAgent(lab, on_files[0])
     await until(f"the agent of {agent.host}", lambda: agent.is_up(()))
     await until(f"the agent of {agent.host} to program its peers", lambda: agent.has_programmed(hosts))
-    # The objects of an earlier scene are being deleted. In a small fleet the syncer's brake may hold them for a minute.
+    # The objects of an earlier scene are being deleted. In a small fleet the agent's brake may hold them for a minute.
     leftovers = f"{agent.host} to delete the objects of an earlier scene (see holdfast plan syncer)"
-    await until(leftovers, lambda: not _added_keys() & agent.kernel().keys(), 2 * PATIENCE)
+
+    async def has_no_leftovers() -> bool:
+        await lab.release_brake()
+        return not _added_keys() & agent.kernel().keys()
+
+    await until(leftovers, has_no_leftovers, 2 * PATIENCE)
     return agent
 
 
@@ -187,6 +192,7 @@ async def _stored(lab: Lab, key: bytes) -> Entry | None:
 
 async def _deleted_from_store(lab: Lab, host: str) -> None:
     async def is_gone() -> bool:
+        await lab.release_brake()
         return await _stored(lab, HOST.key(Region(), host)) is None
 
     await until(f"{host} to be deleted from the store (see holdfast status)", is_gone)

@@ -37,7 +37,7 @@ async def database_emptied(lab: Lab, say: Say, seconds: float) -> None:
         async with _without_objects(engine) as rows:
             say(f"emptied the database: {len(rows):,} objects deleted, no deletion recorded")
             await _syncer(lab, "sync")
-            took = await until("the syncer to hold the deletes", lambda: _state(lab) == "held: brake")
+            took = await until("the syncer to hold the deletes", lambda: _state(lab) == "held: witness")
             held = await _syncer(lab, "held")
             say(f"the syncer holds {held['total']:,} deletes after {took.total_seconds():.2f} s:")
             for line in _held(held["objects"]):
@@ -98,14 +98,19 @@ async def _without_tables(engine: Engine) -> AsyncIterator[None]:
 
 
 def _held(objects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield each reason of the brake once, then each command that releases it."""
-    yield from dict.fromkeys(f"  {one['reason']}" for one in objects if one["gate"] == "brake")
-    yield from dict.fromkeys(f"  To release: {one['opens']}" for one in objects if one["gate"] == "brake")
+    """Yield each reason once, then each command that releases it."""
+    yield from dict.fromkeys(f"  {one['reason']}" for one in objects if one["gate"])
+    yield from dict.fromkeys(f"  To release: {one['opens']}" for one in objects if one["gate"])
 
 
 async def _settled(lab: Lab, inventory: SqlInventory) -> Mapping[bytes, bytes]:
     """Wait until no change is on its way to the store, and return what the store has of the inventory."""
-    await until("the syncer to be ok", lambda: _state(lab) == "ok" and not inventory.waiting())
+
+    async def is_settled() -> bool:
+        await lab.release_brake()
+        return _state(lab) == "ok" and not inventory.waiting()
+
+    await until("the syncer to be ok", is_settled)
     return await _stored(lab)
 
 

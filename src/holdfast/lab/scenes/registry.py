@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.lab.scenes import agent, balancer, host, inventory, leader, status
+from holdfast.lab.scenes import agent, balancer, host, inventory, leader, restores, status
 from holdfast.lab.scenes.stage import Scene
 
 SCENES: Mapping[str, Scene] = {
@@ -14,4 +14,5 @@ SCENES: Mapping[str, Scene] = {
     **agent.SCENES,
     **host.SCENES,
     **status.SCENES,
+    **restores.SCENES,
 }

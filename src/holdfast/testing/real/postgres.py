@@ -62,6 +62,52 @@ class Postgres:
         where = ["-h", str(self.home), "-U", "holdfast", "-d", database]
         return run([str(self._programs / "psql"), *where, "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", sql]).strip()
 
+    def dump(self, address: str, file: Path) -> Path:
+        """Dump the database of that address with pg_dump, as a backup does."""
+        where = ["-h", str(self.home), "-U", "holdfast"]
+        run([str(self._programs / "pg_dump"), *where, "-Fc", "-f", str(file), database_name(address)])
+        return file
+
+    def restore(self, address: str, dump: Path) -> None:
+        """Drop the database of that address with all its sessions, and restore it from a dump."""
+        name = database_name(address)
+        self.query("postgres", f"DROP DATABASE {name} WITH (FORCE)")
+        self.query("postgres", f"CREATE DATABASE {name}")
+        where = ["-h", str(self.home), "-U", "holdfast", "-d", name]
+        run([str(self._programs / "pg_restore"), *where, "--single-transaction", str(dump)])
+
+    @contextlib.contextmanager
+    def replica(self) -> Iterator[Postgres]:
+        """Run a streaming replica until the block ends."""
+        with folder() as home:
+            if self._user is not None:
+                shutil.chown(home, self._user)
+            where = ["-h", str(self.home), "-U", "holdfast", "-D", str(home / "data")]
+            command = [str(self._programs / "pg_basebackup"), *where, "-R", "-X", "stream", "-c", "fast", "--no-sync"]
+            run([*as_user(self._user), *command])
+            one = Postgres(home, self._programs, self._user)
+            try:
+                one.start()
+                yield one
+            finally:
+                one.process.stop(signal.SIGINT)
+
+    def has_replayed(self, primary: Postgres) -> bool:
+        """Return True if this replica has everything that its primary has committed so far."""
+        committed = primary.query("postgres", "SELECT pg_current_wal_lsn()")
+        return self.query("postgres", f"SELECT pg_last_wal_replay_lsn() >= '{committed}'") == "t"
+
+    def disconnect(self) -> None:
+        """Receive nothing more from the primary, as a replica behind a broken link: what is committed now is lost."""
+        self.query("postgres", "ALTER SYSTEM SET primary_conninfo = ''")
+        self.query("postgres", "SELECT pg_reload_conf()")
+        receivers = "SELECT count(*) FROM pg_stat_wal_receiver"
+        wait_until(lambda: self.query("postgres", receivers) == "0", "the replica is disconnected", within=_PATIENCE)
+
+    def promote(self) -> None:
+        """Make this replica a primary."""
+        self.query("postgres", "SELECT pg_promote()")
+
     def start(self) -> None:
         self.process.start()
         wait_until(self._answers, "PostgreSQL answers", within=_PATIENCE)
@@ -90,6 +136,11 @@ class Postgres:
             return self.query("postgres", "SELECT 1") == "1"
         except RuntimeError:
             return False
+
+
+def database_name(address: str) -> str:
+    """Return the name of the database in a SQLAlchemy address of ours."""
+    return address.partition("?")[0].rpartition("/")[2]
 
 
 @contextlib.contextmanager

@@ -48,9 +48,12 @@ _numbers = itertools.count(1)
 class ServerProcess:
     """One server: its supervisor and its workers."""
 
-    def __init__(self, name: str, home: Path, command: Sequence[str], *, isolated: bool = False) -> None:
+    def __init__(
+        self, name: str, home: Path, command: Sequence[str], *, isolated: bool = False, runtime: Path | None = None
+    ) -> None:
         self.name = name
         self.home = home
+        self.runtime = runtime or home / "run"
         self._isolated = isolated
         self.process = Process([*_namespace(isolated), *command], log=home / "log")
 
@@ -78,12 +81,12 @@ class ServerProcess:
 
     def worker(self, name: str) -> int:
         """Return the pid of one worker, from the board; only for servers that are not isolated."""
-        pulse = Board.open(self.home / "run" / "server.board", read_only=True).cell(name, Pulse).read()
+        pulse = Board.open(self.runtime / "server.board", read_only=True).cell(name, Pulse).read()
         assert pulse is not None, f"{name} of {self.name} has shown no pulse yet"
         return pulse.pid
 
     def ask(self, worker: str, do: str, **args: object) -> Answer:
-        socket = self.home / "run" / f"server.{worker}.sock"
+        socket = self.runtime / f"server.{worker}.sock"
         return asyncio.run(ask(socket, Request(do, args)))
 
     def answers(self, worker: str) -> bool:

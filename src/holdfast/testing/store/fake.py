@@ -71,6 +71,8 @@ class FakeStore:
         self._clock = now
         self._ahead = 0.0
         self._leases: dict[int, _Lease] = {}
+        self._granted: dict[int, _Lease] = {}
+        """Every lease ever granted."""
         self._next_lease = _FIRST_LEASE
         self._clients: list[FakeClient] = []
 
@@ -149,7 +151,8 @@ class FakeStore:
         if self.alarms:
             raise NoSpace("the store is out of space: compact and defragment it, then disarm the alarm")
         number, self._next_lease = self._next_lease, self._next_lease + 1
-        lease = self._leases[number] = _Lease(math.ceil(ttl.total_seconds()), 0.0, self.revision)
+        lease = _Lease(math.ceil(ttl.total_seconds()), 0.0, self.revision)
+        self._leases[number] = self._granted[number] = lease
         self._extend(lease)
         return number
 
@@ -204,6 +207,11 @@ class FakeStore:
 
     def _replace(self, keys: Keyspace) -> None:
         self.keys = keys
-        self._leases = {number: lease for number, lease in self._leases.items() if lease.granted <= keys.revision}
+        kept = {number: lease for number, lease in self._leases.items() if lease.granted <= keys.revision}
+        attached = {entry.lease for entry in keys.range(b"\0", b"\0")} - {0}
+        # A backup has its leases, each with its full time to live (C23); without them their keys would stay for ever.
+        self._leases = kept | {number: self._granted[number] for number in attached if number in self._granted}
+        for number in attached & self._granted.keys():
+            self._extend(self._leases[number])
         for client in self._clients:
             client.link.lose_continuity()

@@ -11,6 +11,8 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from holdfast.store.api import Compacted, Entry, Events, OwnKey, Snapshot, StoreAway, prefix_end
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ class FakeWatch:
                 keys = self._client.keys
                 # After a restore the same revision can have another value (C29): then list everything.
                 snapshot = _without(found, self._held) if self._listed is keys else found
-                for part in _parts(snapshot, self._part):
+                went_back = self._listed not in (None, keys) and found.revision < self._seen
+                for part in _parts(msgspec.structs.replace(snapshot, went_back=went_back), self._part):
                     if not part.first:
                         await self._client.check_reachable()
                     yield part
@@ -134,7 +137,8 @@ def _without(snapshot: Snapshot, held: Mapping[bytes, int]) -> Snapshot:
 
 def _parts(snapshot: Snapshot, size: int) -> Iterator[Snapshot]:
     items = snapshot.items
-    yield Snapshot(snapshot.revision, items[:size], snapshot.unchanged, more=len(items) > size)
+    back = snapshot.went_back
+    yield Snapshot(snapshot.revision, items[:size], snapshot.unchanged, more=len(items) > size, went_back=back)
     for start in range(size, len(items), size):
         more = len(items) > start + size
-        yield Snapshot(snapshot.revision, items[start : start + size], first=False, more=more)
+        yield Snapshot(snapshot.revision, items[start : start + size], first=False, more=more, went_back=back)
