@@ -49,7 +49,7 @@ def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> 
 
 
 async def _half_a_list(self: SourceWatcher, _remembered: Journaled = tuple) -> set[ClaimKey]:
-    if not all(mirror.synced for mirror in self._mirrors()):
+    if not all(mirror.synced for mirror in self.mirrors()):
         return set()
     touched = self._apply_changes()
     self._update_synced()
@@ -58,7 +58,7 @@ async def _half_a_list(self: SourceWatcher, _remembered: Journaled = tuple) -> s
 
 def _as_the_kernel_says(self: JournaledTarget, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
     """Take what the kernel has as done, whatever other handlers answered."""
-    remembered, shape = self._load(key), shapes.get(key)
+    remembered, shape = self.load(key), shapes.get(key)
     if remembered is None or shape is None:
         return _found(self, key, shapes)
     return Owned(Claim(shape, remembered.value.owner), remembered.source, remembered.revision)

@@ -215,14 +215,12 @@ class Scene:
 
 
 def _is_heard(watcher: SourceWatcher) -> bool:
-    mirrors = watcher._mirrors()
+    mirrors = watcher.mirrors()
     return all(each.synced for each in mirrors) and not any(each.unreadable for each in mirrors)
 
 
 def _shown(watcher: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
-    return {
-        key: (shown.good_revision(key), each) for shown in watcher._mirrors() for key, each in shown.objects.items()
-    }
+    return {key: (shown.good_revision(key), each) for shown in watcher.mirrors() for key, each in shown.objects.items()}
 
 
 async def agent_scenario(world: World) -> AgentResult:

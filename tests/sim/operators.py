@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
 from holdfast.config.sections.healthcheck import HealthCheck
-from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
 from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec, read_name
@@ -31,8 +31,12 @@ FEW = 3
 Changes = Sequence[WantedObject]
 
 
-async def edit(world: World, engine: Engine) -> None:
-    """Change something every now and then, until cancelled."""
+def _ignore(_edits: Sequence[Edit]) -> None:
+    return None
+
+
+async def edit(world: World, engine: Engine, told: Callable[[Sequence[Edit]], None] = _ignore) -> None:
+    """Change something every now and then, until cancelled. `told` gets what was changed, at that moment."""
     editor, random = Editor(engine, REGION), world.stream("people")
     while True:
         await asyncio.sleep(random.uniform(0.05, 1.5))
@@ -45,6 +49,7 @@ async def edit(world: World, engine: Engine) -> None:
         except EditRefused as refusal:
             world.note(f"people are refused: {refusal}")
             continue
+        told(edits)
         for one in edits:
             if one.did is not ChangeKind.UNCHANGED:
                 world.note(f"people: {one.kind.name} {one.name} {one.did.value}, revision {one.revision}")

@@ -27,8 +27,9 @@ from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.syncer.keys import RegionKeys
-from holdfast.server.syncer.term import Syncer
+from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
+from holdfast.store.identity import SeenStore
 from holdfast.testing import Node, StoreWrite, World
 from holdfast.testing.real.processes import folder
 from tests.server.harness import differing
@@ -102,6 +103,13 @@ class SyncingServer(SimServer):
 
     database: Database
     world: World
+    term: SyncerTerm | None = None
+    """The term that its writer begun last."""
+    resync_interval = seconds(0)
+
+    def remembered(self) -> SeenStore | None:
+        """What this server remembers of the store."""
+        return None
 
     def _work(self, leadership: Leadership, store: Store) -> Callable[[Leading], Awaitable[None]]:
         inventory = SimInventory(self.database.connect(), self.database.snapshots)
@@ -119,7 +127,7 @@ class SyncingServer(SimServer):
                 return
             if not isinstance(confirmed, Leading) or confirmed.term != said.term:
                 return
-            term = await self._syncer(store, inventory, aside, leadership).begin(confirmed)
+            self.term = term = await self._syncer(store, inventory, aside, leadership).begin(confirmed)
             brake = term.reconciler.place.brake
             assert brake is not None
             brake.allow(until=self.clock.now() + seconds(1e6))  # few objects, many deletes: not what is asked here
@@ -137,9 +145,9 @@ class SyncingServer(SimServer):
             run_in_thread=aside,  # type: ignore[arg-type]
             waker=SimWaker(self.writing),
             leadership=leadership,
-            seen_store=lambda: None,
+            seen_store=self.remembered,
             poll_every=POLL,
-            resync_interval=seconds(0),
+            resync_interval=self.resync_interval,
         )
 
 
@@ -197,7 +205,7 @@ def _gather(world: World, allowed: ServerSettings, database: Database) -> list[S
 
 
 def _check_writes(world: World, fleet: Fleet) -> list[StoreWrite]:
-    """Check that only the server whose term it is writes, and only what the inventory wants."""
+    """Check that only the server whose term it is writes, and that no write leaves an object under two keys."""
     seen: list[StoreWrite] = []
 
     layout = RegionKeys(REGION, KINDS)
@@ -209,6 +217,10 @@ def _check_writes(world: World, fleet: Fleet) -> list[StoreWrite]:
         led = fleet.judge.led
         if led is None or not write.client.startswith(f"{led.server.name}/"):
             world.fail("the judge", InvariantBroken(f"{write.client} wrote without leading"))
+        touched = {layout.individual(event.key) for event in write.events} - {None}
+        keys = [key for key in _stored(world) if layout.individual(key) in touched] if touched else []
+        if len(keys) > len({layout.individual(key) for key in keys}):
+            world.fail("the judge", InvariantBroken(f"{write.client} left an object under two keys: {keys}"))
 
     world.store.observers.append(judge)
     return seen
