@@ -36,15 +36,24 @@ GATES: Mapping[str, GateText] = {
         "this server wins an election, or reaches the store again; `holdfast resume server` after a pause",
     ),
     "identity": GateText(
-        "syncer, agent",
-        "everything while the identity is unknown, or store and inventory belong to different fleets; deletes while "
-        "the store is being refilled, or was restored from a backup",
-        "configure the right store or inventory; `holdfast store adopt` or `holdfast inventory adopt` after a restore",
+        "syncer, agent-status, endpoint-status, agent",
+        "everything while the identity is unknown, store and inventory belong to different fleets, or a store with "
+        "objects has no identity; deletes while the store is being refilled, or was restored from a backup; all but "
+        "later edits while the inventory was restored from a backup; on an agent then also replaces by an older claim",
+        "configure the right store or inventory; `holdfast store adopt` or `holdfast inventory adopt` after a restore, "
+        "`holdfast agent adopt` for one host; `holdfast inventory assign` for another database",
     ),
     "sync": GateText(
         "syncer, agent, VIPs, announcer",
         "deletes of a source that has not delivered one complete list, or has an unreadable value",
         "the complete list, or the fix of the value; `holdfast source forget` for a source that will not come back",
+    ),
+    "witness": GateText(
+        "syncer",
+        "a delete that no recorded change of the inventory asked for: objects of another controller, rows that raw SQL "
+        "deleted, a restored database",
+        "`holdfast allow syncer/witness --once` deletes exactly what is shown, `holdfast import` brings it into the "
+        "inventory, `holdfast ignore KEY` leaves it alone for good",
     ),
     "brake": GateText(
         "syncer, agent, VIPs",
