@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import http.server
+import json
 import os
 import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from holdfast.store.transport import wire
 from holdfast.testing.real.etcd import etcd_command
 from holdfast.testing.real.processes import Process, reserved_ports, tool, wait_until
 from tests.store.certificates import Authority, Pair
@@ -64,6 +67,14 @@ def some_web_server() -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def some_learner(code: int = 9) -> Iterator[str]:
+    """A member that is no voter yet, as etcd 3.5 (9, FailedPrecondition) or 3.4 (14, Unavailable) answers."""
+    handler = type("_Learner", (_Quiet,), {"code": code, "do_POST": _refuse_as_learner})
+    with _threaded(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url:
+        yield url
+
+
+@contextlib.contextmanager
 def some_other_server() -> Iterator[str]:
     """A server that does not speak HTTP at all."""
     with _threaded(socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Banner)) as url:
@@ -79,6 +90,17 @@ class _Quiet(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """The test's output is not the place for it."""
+
+
+def _refuse_as_learner(self: Any) -> None:
+    said: dict[str, object] = {"message": "etcdserver: rpc not supported for learner"}
+    streaming = self.path in (wire.WATCH, wire.KEEPALIVE)
+    answer = {"error": said | {"grpc_code": self.code}} if streaming else said | {"code": self.code}
+    body = json.dumps(answer).encode()
+    self.send_response(400 if self.code == 9 else 503)
+    self.send_header("Content-Length", str(len(body)))
+    self.end_headers()
+    self.wfile.write(body)
 
 
 class _Banner(socketserver.BaseRequestHandler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 from holdfast.config.sections.store import StoreSettings
 from holdfast.runtime.config_file import SecretRefused, file_path, read_secret, secret_file
@@ -16,6 +17,7 @@ def connection(config: StoreSettings) -> Connection:
     password_file = config.password_file
     return Connection(
         endpoints=config.endpoints,
+        host=socket.gethostname(),
         ca=file_path(config.ca_file, os.environ) if config.ca_file else None,
         cert=file_path(config.cert_file, os.environ) if config.cert_file else None,
         key=secret_file(config.key_file, os.environ) if config.key_file else None,

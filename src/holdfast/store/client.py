@@ -161,8 +161,7 @@ class EtcdStore:
         await self._gateway.call(GatewayCall(wire.COMPACT, body, _COMPACT, effect=True))
 
     async def status(self) -> Sequence[MemberStatus]:
-        urls = self._gateway.endpoints.urls
-        answers = await asyncio.gather(*(self._status(url) for url in urls))
+        answers = await asyncio.gather(*(self._status(url) for url in self._gateway.urls))
         reached = [answer for answer in answers if isinstance(answer, MemberStatus)]
         if not reached:
             raise combined_error([answer for answer in answers if isinstance(answer, Failed)], effect=False)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from holdfast.config.sections.store import StoreSettings
 from holdfast.model.base.time import Duration, Instant
+from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.transport.endpoints import GONE_AFTER, MemberList, RevisionFloor
-from holdfast.store.transport.gateway import Connection
+from holdfast.store.transport.gateway import Connection, Gateway
 from holdfast.store.transport.http import MemberAddress
 from holdfast.store.transport.wire import Header
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import reserved_ports
-from tests.store.harness import opened
+from tests.store.harness import Follower, opened
+from tests.store.servers import some_learner
 
+FAILED_PRECONDITION, UNAVAILABLE = 9, 14
 NOW = Instant(10**12)
 
 
@@ -172,3 +179,47 @@ def test_another_member_serves_when_the_first_is_gone(etcd: EmbeddedEtcd, prefix
 
     with reserved_ports(1) as (nobody,):
         asyncio.run(main())
+
+
+def as_configured(urls: Sequence[str], host: str) -> Sequence[str]:
+    """Stands in for the order of a host."""
+    return urls
+
+
+@fault(
+    "C55", without="holdfast.store.transport.gateway:spread", by="tests.store.transport.test_endpoints:as_configured"
+)
+def test_C55_hosts_of_one_configuration_spread_over_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = tuple(f"http://etcd-{number}:2379" for number in (1, 2, 3))
+    orders: Counter[tuple[str, ...]] = Counter()
+    for number in range(600):
+        monkeypatch.setattr(socket, "gethostname", lambda name=f"compute-{number:03}": name)
+        for _ in range(2):
+            gateway = Gateway(connection(StoreSettings(endpoints=members)), lambda: NOW)
+            orders[tuple(gateway.endpoints.order(NOW))] += 1
+        assert gateway.urls == members
+    assert sum(orders.values()) == 1_200
+    assert all(number % 2 == 0 for number in orders.values()), "a restart changes no order"
+    assert len(orders) == 6, "the clients of a member that fails divide among the others"
+    assert min(orders.values()) > 130
+
+
+@fault("C53", without="holdfast.store.transport.failures:learner", returns=None)
+@pytest.mark.parametrize("code", [FAILED_PRECONDITION, UNAVAILABLE])
+def test_C53_a_learner_is_left_and_the_next_member_asked(etcd: EmbeddedEtcd, prefix: bytes, code: int) -> None:
+    """At the start, and whenever it is its turn again."""
+
+    async def main(learner: str) -> None:
+        async with opened(Connection((learner, etcd.endpoint))) as store:
+            for first in range(2):
+                await store.put(prefix + b"%d" % first, b"")
+                store._gateway.endpoints = MemberList((learner, etcd.endpoint))
+            lease = await store.grant(Duration(seconds=5))
+            store._gateway.endpoints = MemberList((learner, etcd.endpoint))
+            await store.renew(lease)
+            store._gateway.endpoints = MemberList((learner, etcd.endpoint))
+            async with Follower(store, prefix) as follower:
+                assert set(follower.seen) == {prefix + b"0", prefix + b"1"}
+
+    with some_learner(code) as learner:
+        asyncio.run(main(learner))

@@ -1,14 +1,16 @@
 """Order of the members to call, and rejection of stale ones.
 
-Promises: the member that answered last is called first; one that failed is avoided for a while (1 s, doubling to 30 s)
-but still tried when nothing else is left; an answer older than anything that this process has seen (lower revision or
-raft term: a stale, wiped or restored member, C29) is rejected and its member avoided. Only when every member is older
-than what we saw, or has not answered for a minute, is the store itself considered restored and the floor reset: the
-identity gate decides what may be deleted then.
+Promises: each host has an order of its own, so that a fleet spreads over the members (C55); the member that answered
+last is called first; one that failed is avoided for a while (1 s, doubling to 30 s) but still tried when nothing else
+is left; an answer older than anything that this process has seen (lower revision or raft term: a stale, wiped or
+restored member, C29) is rejected and its member avoided. Only when every member is older than what we saw, or has not
+answered for a minute, is the store itself considered restored and the floor reset: the identity gate decides what may
+be deleted then.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -65,6 +67,15 @@ class _Member:
 
     def _failed_recently(self, now: Instant) -> bool:
         return self.failed_last != NEVER and now - self.failed_last <= GONE_AFTER
+
+
+def spread(urls: Sequence[str], host: str) -> Sequence[str]:  # protection: C55
+    """Return the endpoints in the order of this host: hashed with its name, so that a fleet of one configuration uses
+    all members alike, and so that the clients of a member that fails divide among the others. Without a name the order
+    is the configured one."""
+    if not host:
+        return urls
+    return sorted(urls, key=lambda url: hashlib.sha256(f"{host} {url}".encode()).digest())
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import StoreAway, StoreError, StoreRefused
 from holdfast.store.boottime import Now
 from holdfast.store.transport import failures, wire
-from holdfast.store.transport.endpoints import MemberList, RevisionFloor
+from holdfast.store.transport.endpoints import MemberList, RevisionFloor, spread
 from holdfast.store.transport.failures import Failed, Login
 from holdfast.store.transport.http import ConnectionLost, ConnectionPool, MemberAddress, NotSent, Reply
 
@@ -36,6 +36,8 @@ class Connection:
     """Endpoints, certificates and credentials of one etcd cluster."""
 
     endpoints: Sequence[str]
+    host: str = ""
+    """Name of this host, which decides the order of the endpoints; without it they are called as configured."""
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
@@ -126,11 +128,13 @@ class Gateway:
         self.now = now
         self.tls = connection.tls()
         self.login = Login(certificate=connection.cert is not None, user=bool(connection.user))
-        self.endpoints = MemberList(tuple(dict.fromkeys(MemberAddress.parse(url).url for url in connection.endpoints)))
+        self.urls = tuple(dict.fromkeys(MemberAddress.parse(url).url for url in connection.endpoints))
+        """The members as configured; `endpoints` has them in the order of this host."""
+        self.endpoints = MemberList(spread(self.urls, connection.host))
         self.tokens = Tokens(self._authenticate if connection.user else None)
         self.dated: tuple[bytes, Instant] | None = None
         """The Date header of the last answer, and when it arrived."""
-        self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls) for url in self.endpoints.urls}
+        self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls) for url in self.urls}
 
     async def call(self, call: GatewayCall[R]) -> R:
         """Return the answer of the first member that gives one. Raises `StoreAway` or a `StoreError`."""

@@ -222,6 +222,12 @@ class ErrorBody(msgspec.Struct, gc=False):
     grpc_code: int = 0
 
 
+class StreamErrorBody(msgspec.Struct, gc=False):
+    """An error of a streaming call."""
+
+    error: ErrorBody
+
+
 class WatchLine(msgspec.Struct, gc=False):
     result: WatchResult = msgspec.field(default_factory=WatchResult)
     error: ErrorBody | None = None
