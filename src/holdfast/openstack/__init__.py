@@ -1,0 +1,1 @@
+"""OpenStack: Neutron as the inventory, with Calico's data model in the store."""
