@@ -127,7 +127,7 @@ def test_a_failed_backend_loses_its_weight_and_an_intent_survives_a_kill(daemon:
 def test_a_reload_is_checked_and_a_bad_one_changes_nothing(daemon: Daemon) -> None:
     daemon.comes_to(one=100, two=100)
     daemon.write(", weight: 101")
-    refused = daemon.ask("balancer", "reload")
+    refused = daemon.ask("config", "reload")
     assert refused.returncode == 1
     assert "balancer.backends.two.weight: is 101, more than 100" in refused.stderr
     daemon.write(", weight: 50")

@@ -127,7 +127,6 @@ class AgentJob:
                 "store addresses": self._store_addresses.run(),
                 "endpoint statuses": self._endpoint_reporter.run(),
                 "measure": self._measure(),
-                "reload": self._watch_reload(),
                 "reconciler": self.reconciler.run(self._worker.stopping),
             }
         )
@@ -142,13 +141,6 @@ class AgentJob:
             self._intents.readmit_sources()
             self._addresses = own_addresses(self._config_at_start)
             await asyncio.sleep(_MEASURE.total_seconds())
-
-    async def _watch_reload(self) -> None:
-        while True:
-            await self._worker.reloaded.wait()
-            self._worker.reloaded.clear()
-            if self._worker.config.agent != self._config_at_start:
-                log.warning("configuration changed; restart the agent to apply the new agent settings")
 
 
 class StartupWait:

@@ -25,7 +25,6 @@ from holdfast.balancer.services.resolved import Services, resolve_services
 from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.identity import StoreRefusal
@@ -43,7 +42,6 @@ log = structlog.get_logger(__name__)
 
 VIPS = Spec(VIPS_WORKER, "holdfast.balancer.worker:reconcile_vips")
 WORKERS: tuple[Spec, ...] = (PROBER, VIPS, ANNOUNCE)
-_AT_START = ("source", "dataplane", "sync_interval", "startup_min_delay", "startup_max_delay", "transition_history")
 _MEASURE_EVERY = Duration(seconds=5)
 
 
@@ -144,20 +142,11 @@ class BalancerJob:
             await self._worker.reloaded.wait()
             self._worker.reloaded.clear()
             config = self._worker.config.balancer
-            self._warn_about_restart(config)
             if self._watcher is None:
                 self.replace_services(resolve_services(config), self.reconciler.source.revision + 1)
             else:
                 self._watcher.reload(config)
                 self.reconciler.reloaded()
-
-    def _warn_about_restart(self, config: BalancerSettings) -> None:
-        """Warn about settings that a running balancer cannot change."""
-        changed = [
-            f"balancer.{name}" for name in _AT_START if getattr(config, name) != getattr(self._started_with, name)
-        ]
-        if changed:
-            log.warning("configuration changed; restart required", fields=changed)
 
     def _on_update(self, update: ServicesUpdate) -> None:
         complete = update.revision if update.complete else None

@@ -46,7 +46,6 @@ COMMANDS: dict[str, _Lazy] = {
     "pause": _Lazy("change", "change.intents:pause", "Hold all changes of a worker."),
     "resume": _Lazy("change", "change.intents:resume", "End a pause."),
     "sync": _Lazy("change", "change.intents:sync", "Make a worker compare everything now."),
-    "reload": _Lazy("change", "change.intents:reload", "Reload the configuration."),
     "backend": _Lazy("change", "change.backend:backend", "Pause, disable or weight a backend."),
     "step-down": _Lazy("change", "leader:step_down", "Hand over leadership."),
     "allow": _Lazy("release a gate", "change.intents:allow", "Release what a brake or syncer/witness holds."),
@@ -54,7 +53,7 @@ COMMANDS: dict[str, _Lazy] = {
     "source": _Lazy("release a gate", "change.intents:source", "Give up on a source that will not come back."),
     "store": _Lazy("release a gate", "change.store:store", "Accept a store restored from a backup."),
     "doctor": _Lazy("check", "doctor.command:doctor", "Check what Holdfast depends on."),
-    "config": _Lazy("check", "config:config", "Check and show the configuration."),
+    "config": _Lazy("check", "config:config", "Check, show and reload the configuration."),
     "completion": _Lazy("other", "support:completion", "Print a shell completion script."),
     "version": _Lazy("other", "support:version", "Print the version."),
 }

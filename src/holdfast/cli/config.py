@@ -1,22 +1,31 @@
-"""`holdfast config`: check the configuration, and show what is in effect and where each value comes from."""
+"""`holdfast config`: check the configuration, show what is in effect and where each value comes from, and reload it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import click
+import msgspec
 
 from holdfast.cli.common.config_flags import configuration_flags, effective
+from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag
+from holdfast.cli.common.format import output_flag
 from holdfast.config import FlagValue, Loaded
+from holdfast.config.loading.reload import FieldChange, Reload
 from holdfast.config.output.show import as_json, as_table, as_yaml
 from holdfast.runtime.config_file import DEFAULT_FILE
+from holdfast.runtime.control import Request
+
+NOT_CONFIRMED = 1
 
 _FORMATS: dict[str, Callable[..., str]] = {"table": as_table, "yaml": as_yaml, "json": as_json}
 
 
 @click.group()
 def config() -> None:
-    """Check and show the configuration."""
+    """Check, show and reload the configuration."""
 
 
 @config.command()
@@ -47,3 +56,44 @@ def show(origin: bool, output: str, config_file: str | None, settings: Sequence[
     """Show the configuration in effect."""
     loaded = effective(config_file, settings)
     click.echo(_FORMATS[output](loaded, origin=origin), nl=False)
+
+
+@config.command()
+@click.argument("daemon", required=False)
+@output_flag
+@runtime_flag
+def reload(daemon: str | None, output: str, runtime: Path) -> None:
+    """Reload the configuration of all daemons here, or of DAEMON (server, agent, balancer).
+
+    Lists for each daemon which changed fields are applied now and which need a restart. An invalid configuration is
+    refused, and the running one stays. Exits with 1 if it was refused or a worker has not confirmed it.
+    """
+    names = [role for role in roles(runtime) if daemon in (None, label(role), role.rpartition("/")[2])]
+    if not names:
+        raise no_daemon(runtime)
+    results = {role: msgspec.convert(answer(runtime, role, Request("reload")), Reload) for role in names}
+    if output == "json":
+        click.echo(json.dumps(msgspec.to_builtins(results), indent=2))
+    else:
+        for role, result in results.items():
+            click.echo("\n".join(render(label(role), result)))
+    raise click.exceptions.Exit(NOT_CONFIRMED if any(one.unconfirmed for one in results.values()) else 0)
+
+
+def render(name: str, result: Reload) -> Iterator[str]:
+    """Render the answer of one daemon. Pure."""
+    yield from _changes(f"{name}: applied now", result.applied)
+    yield from _changes(
+        f"{name}: needs a restart of the daemon; the running value stays until then", result.needs_restart
+    )
+    yield from _changes(f"{name}: read by another daemon only", result.ignored)
+    changed = len(result.applied) + len(result.needs_restart) + len(result.ignored)
+    yield f"{name}: {result.unchanged} fields unchanged" if changed else f"{name}: nothing has changed"
+    if result.unconfirmed:
+        yield f"{name}: not confirmed yet by {', '.join(result.unconfirmed)}: see holdfast status, then reload again"
+
+
+def _changes(head: str, changes: Sequence[FieldChange]) -> Iterator[str]:
+    if changes:
+        yield head
+        yield from (f"  {change}" for change in changes)

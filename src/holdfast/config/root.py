@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
 from holdfast.config.schema.field import Section
@@ -41,3 +43,8 @@ def restore(data: bytes) -> Config:
     """Decode what `dump` wrote, also in a version with other fields: unknown ones are ignored, missing ones take their
     defaults. Raises `msgspec.DecodeError` on anything else."""
     return msgspec.json.decode(data, type=Config)
+
+
+def digest(config: Config) -> int:
+    """A number that differs for different configurations; a worker shows it on the board."""
+    return zlib.crc32(dump(config))

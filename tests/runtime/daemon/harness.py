@@ -46,7 +46,7 @@ Named = str | tuple[str, str]
 """A worker by its job, or by its name and its job."""
 PATIENT = {
     "heartbeat_after": 60.0,
-    "stalled_after": 60.0,
+    "stalled_after": 90.0,
     "term_grace": 10.0,
     "backoff_first": 0.1,
     "backoff_most": 0.2,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.root import restore
 from holdfast.runtime.daemon.board import Board
 from tests.runtime.daemon.harness import ROOT, Daemon, Named, alive, daemon
 from tests.runtime.test_metrics import listening, samples, value
@@ -128,13 +129,25 @@ def test_a_bad_reload_leaves_the_running_configuration_also_for_a_worker_that_re
         assert answer.error == f"{rejected}:\n{tmp_path}/plan.json:1: there is no level 'loud'"
 
 
-def test_the_files_of_a_running_daemon_cannot_be_moved_by_a_reload(tmp_path: Path) -> None:
+def test_a_reload_answers_which_fields_are_applied_and_which_need_a_restart(tmp_path: Path) -> None:
     with daemon(tmp_path, ["telling"]) as one:
         one.write_plan(level="warning", state=str(tmp_path / "elsewhere"))
-        assert "paths.state and paths.runtime cannot change while the daemon runs" in one.ask("reload").error
-        one.write_plan(state=str(tmp_path / "state"))
-        assert one.ask("reload").result == "the new configuration is in force"
-        one.until(lambda: one.said("telling changed to level warning"), "the worker has it")
+        answer = one.ask("reload").result
+        assert answer["applied"] == [{"path": "log.level", "old": "info", "new": "warning"}]
+        assert [change["path"] for change in answer["needs_restart"]] == ["paths.state"]
+        assert answer["unconfirmed"] == []
+        assert one.said("telling changed to level warning")
+        assert restore(one.paths.config.read_bytes()).paths.state == str(tmp_path / "state")
+
+
+def test_a_reload_names_the_workers_that_have_not_confirmed_it(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["telling", ("frozen", "steady")]) as one:
+        os.kill(one.pid_of("frozen"), signal.SIGSTOP)
+        try:
+            one.write_plan(level="warning")
+            assert one.ask("reload").result["unconfirmed"] == ["frozen"]
+        finally:
+            os.kill(one.pid_of("frozen"), signal.SIGCONT)
 
 
 def test_a_reload_reaches_a_worker_that_is_just_starting(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands to a running worker: pause, resume, sync, plan, allow, source forget, reload."""
+"""Commands to a running worker: pause, resume, sync, plan, allow, source forget."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import click
 
 from holdfast.cli.common.control_socket import (
     LEADER_ONLY,
-    answer,
     leading,
-    no_daemon,
-    roles,
     runtime_flag,
     send_command,
     workers,
 )
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.cli.daemons.agent import worker_of
-from holdfast.runtime.control import Request
 
 _SHOWN = 20
 _NOT_COMPARED_YET = "no comparison has finished since the start: see holdfast status"
@@ -158,17 +154,6 @@ def forget(name: str, worker: str | None, reason: str, runtime: Path) -> None:
             declined.append(f"{one}: {error.message}")
     if len(declined) == len(targets):
         raise click.ClickException("; ".join(declined))
-
-
-@click.command()
-@runtime_flag
-def reload(runtime: Path) -> None:
-    """Reload the configuration of all daemons here; an invalid one is refused and the running one stays."""
-    names = roles(runtime)
-    if not names:
-        raise no_daemon(runtime)
-    for role in names:
-        click.echo(f"{role}: {answer(runtime, role, Request('reload'))}", err=True)
 
 
 def _show(held: list[dict[str, Any]], total: int) -> None:

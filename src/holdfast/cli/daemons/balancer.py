@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from holdfast.cli.common.config_flags import configuration_flags, effective
-from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag, send_command
+from holdfast.cli.common.control_socket import runtime_flag, send_command
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
-from holdfast.runtime.control import Request
 
 ROLE = "balancer"
 WORKER = "vips"
@@ -90,17 +89,6 @@ def traffic(output: str, runtime: Path) -> None:
 def sync(runtime: Path) -> None:
     """Compare everything with the dataplane now."""
     click.echo(send_command(runtime, WORKER, "sync"), err=True)
-
-
-@balancer.command()
-@runtime_flag
-def reload(runtime: Path) -> None:
-    """Reload the configuration; an invalid one is refused and the running one stays."""
-    names = [role for role in roles(runtime) if role.rpartition("/")[2] == ROLE]
-    if not names:
-        raise no_daemon(runtime)
-    for role in names:
-        click.echo(f"{label(role)}: {answer(runtime, role, Request('reload'))}", err=True)
 
 
 def render(shown: dict[str, Any]) -> str:

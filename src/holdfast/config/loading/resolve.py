@@ -123,7 +123,7 @@ class _Resolver:
         if document.root is not None and not document.faults:
             value = read_field(VALUES[path], document.root, path, notes)
             if value is not msgspec.UNSET:
-                self.config = _replaced(self.config, path, value)
+                self.config = replaced(self.config, path, value)
                 self.origins[path] = origin
                 return
         self._unsound.add(path)
@@ -156,9 +156,10 @@ def value_at(config: Any, path: str) -> Any:
     return config
 
 
-def _replaced(section: Any, path: str, value: Any) -> Any:
+def replaced(section: Any, path: str, value: Any) -> Any:
+    """The section with another value at a dotted path."""
     head, _, rest = path.partition(".")
-    new = _replaced(getattr(section, head), rest, value) if rest else value
+    new = replaced(getattr(section, head), rest, value) if rest else value
     return msgspec.structs.replace(section, **{head: new})
 
 

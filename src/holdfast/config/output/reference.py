@@ -25,6 +25,8 @@ each with file, line and field.
 - Durations have units: `250ms`, `5s`, `1m30s`, `2h`, `1d`. So have sizes: `512KiB`, `64MiB`, `2GiB`.
 - A key may be written with hyphens instead of underscores: `flush-on-down` is `flush_on_down`.
 - Keys that are unknown or given twice are refused; so are anchors, aliases, tags and several documents.
+- `holdfast config reload` (or SIGHUP) reads the file again. An invalid one is refused, and the running configuration
+  stays. Each field says whether a reload applies it or the daemon must be restarted; the answer to a reload lists both.
 - A secret is never written into the configuration: a `…_file` field names the file it is in, or `credential:NAME` for a
   systemd credential (`LoadCredential=NAME:…` in the unit).
 """
@@ -45,9 +47,9 @@ def _page() -> Iterator[str]:
     yield "with `HOLDFAST_` is refused: a misspelt setting must not be ignored in silence."
 
 
-def _section(path: str, holder: Field) -> Iterator[str]:
+def _section(path: str, holder: Field, *, on_reload: bool = False) -> Iterator[str]:
     """The section that a field holds: its own fields first, then the sections in it."""
-    section = holder.section or Section
+    section, on_reload = holder.section or Section, on_reload or holder.doc.on_reload
     yield f"## `{path}`: {(section.__doc__ or '').strip().removesuffix('.')}"
     yield ""
     if holder.is_group:
@@ -55,13 +57,13 @@ def _section(path: str, holder: Field) -> Iterator[str]:
         yield ""
     for name, field in fields(section).items():
         if field.scalar is not None:
-            yield from _field(f"{path}.{name}", field)
+            yield from _field(f"{path}.{name}", field, on_reload=on_reload or field.doc.on_reload)
     for name, field in fields(section).items():
         if field.section is not None:
-            yield from _section(f"{path}.{name}{field.shape.value}", field)
+            yield from _section(f"{path}.{name}{field.shape.value}", field, on_reload=on_reload)
 
 
-def _field(path: str, field: Field) -> Iterator[str]:
+def _field(path: str, field: Field, *, on_reload: bool) -> Iterator[str]:
     doc = field.doc
     yield f"### `{path}`"
     yield ""
@@ -73,6 +75,7 @@ def _field(path: str, field: Field) -> Iterator[str]:
         yield f"- **Too small:** {doc.small}."
     if doc.big:
         yield f"- **Too big:** {doc.big}."
+    yield f"- **Reload:** {'applied' if on_reload else 'needs a restart of the daemon'}."
     if path in VALUES:
         yield f"- **Environment:** `{variable(path)}`"
     yield ""

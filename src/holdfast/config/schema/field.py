@@ -39,6 +39,8 @@ class FieldDoc(msgspec.Struct, frozen=True):
     most: Any = None
     alone: bool = False
     """A single value may stand for a list of one."""
+    on_reload: bool = False
+    """A reload applies it to the running daemon; otherwise the daemon must be restarted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,10 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
         Literal["file", "etcd"],
         FieldDoc("Source of frontends, backends and health checks: this file, or etcd."),
     ] = "file"
-    netns: Annotated[Name | None, FieldDoc("Network namespace to probe from; `null` for the balancer's own.")] = None
+    netns: Annotated[
+        Name | None,
+        FieldDoc("Network namespace to probe from; `null` for the balancer's own.", on_reload=True),
+    ] = None
     transition_history: Annotated[
         int,
         FieldDoc(
@@ -113,9 +116,9 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
         ),
     ] = timedelta(seconds=30)
     dataplane: BalancerDataplaneSettings = BalancerDataplaneSettings()
-    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("Health checks, by name.")] = {}
-    backends: Annotated[Mapping[str, Backend], FieldDoc("Backends, by name.")] = {}
-    frontends: Annotated[Mapping[str, Frontend], FieldDoc("Frontends, by name.")] = {}
+    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("Health checks, by name.", on_reload=True)] = {}
+    backends: Annotated[Mapping[str, Backend], FieldDoc("Backends, by name.", on_reload=True)] = {}
+    frontends: Annotated[Mapping[str, Frontend], FieldDoc("Frontends, by name.", on_reload=True)] = {}
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.startup_min_delay > self.startup_max_delay:

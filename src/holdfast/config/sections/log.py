@@ -16,12 +16,16 @@ class LogSettings(Section, frozen=True, kw_only=True):
         Literal["debug", "info", "warning", "error"],
         FieldDoc(
             "Lowest level that is logged. `info` logs every decision; `debug` adds failed attempts that are retried, "
-            "and holds that need no attention; above `info` decisions are only in the decision log."
+            "and holds that need no attention; above `info` decisions are only in the decision log.",
+            on_reload=True,
         ),
     ] = "info"
     format: Annotated[
         Literal["auto", "console", "json"],
-        FieldDoc("Format of log lines: `console` for people, `json` for programs, `auto` for `console` on a terminal."),
+        FieldDoc(
+            "Format of log lines: `console` for people, `json` for programs, `auto` for `console` on a terminal.",
+            on_reload=True,
+        ),
     ] = "auto"
     decisions_size: Annotated[
         Size,

@@ -26,6 +26,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a blocked worker goes unnoticed for that long",
             least=seconds(3),
             most=_HOUR,
+            on_reload=True,
         ),
     ] = seconds(10)
     stalled_after: Annotated[
@@ -37,6 +38,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a stalled worker delays its work for that long before it is restarted",
             least=seconds(5),
             most=_HOUR,
+            on_reload=True,
         ),
     ] = seconds(60)
     term_grace: Annotated[
@@ -47,6 +49,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a hung worker is replaced that much later",
             least=seconds(0.1),
             most=seconds(300),
+            on_reload=True,
         ),
     ] = seconds(5)
     backoff_first: Annotated[
@@ -57,6 +60,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a single crash interrupts the work for that long",
             least=seconds(0.05),
             most=seconds(60),
+            on_reload=True,
         ),
     ] = seconds(0.5)
     backoff_most: Annotated[
@@ -67,6 +71,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a worker returns up to that long after the cause is fixed",
             least=seconds(0.05),
             most=_HOUR,
+            on_reload=True,
         ),
     ] = seconds(30)
     healthy_after: Annotated[
@@ -77,6 +82,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="old faults delay the next restart",
             least=seconds(1),
             most=timedelta(days=1),
+            on_reload=True,
         ),
     ] = seconds(60)
     crash_loop_restarts: Annotated[
@@ -88,6 +94,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a worker that cannot run raises no alert",
             least=2,
             most=1_000,
+            on_reload=True,
         ),
     ] = 5
     crash_loop_window: Annotated[
@@ -98,6 +105,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a worker counts as crash-looping for that long after its last crash",
             least=seconds(10),
             most=timedelta(days=1),
+            on_reload=True,
         ),
     ] = seconds(300)
     supervisor_silent_after: Annotated[
@@ -108,6 +116,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="a leader without supervision continues for that long",
             least=seconds(5),
             most=_HOUR,
+            on_reload=True,
         ),
     ] = seconds(30)
     grace_after: Annotated[
@@ -119,6 +128,7 @@ class PulseSettings(Section, frozen=True, kw_only=True):
             big="after a pause of the machine all healthy workers count as hung",
             least=seconds(2),
             most=seconds(600),
+            on_reload=True,
         ),
     ] = seconds(5)
 

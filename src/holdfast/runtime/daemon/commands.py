@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from holdfast import __version__
+from holdfast.config.loading.reload import Reload
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
 from holdfast.runtime.daemon.board import Board
@@ -21,13 +22,25 @@ from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.paths import RolePaths
 
+_CONFIRM_EVERY = 0.05
+_CONFIRM_TRIES = 60
+"""Three seconds: a worker shows its configuration twice a second, and the command waits for five."""
+
+
+class Reloads(Protocol):
+    """The supervisor, as far as these commands change something."""
+
+    def reload(self) -> Reload | str: ...
+
+    def unconfirmed(self) -> tuple[str, ...]: ...
+
 
 class SupervisorCommands:
-    def __init__(self, paths: RolePaths, workers: Sequence[str], clock: Clock, reload: Callable[[], str]) -> None:
+    def __init__(self, paths: RolePaths, workers: Sequence[str], clock: Clock, supervisor: Reloads) -> None:
         self._paths = paths
         self._workers = workers
         self._clock = clock
-        self._reload_now = reload
+        self._supervisor = supervisor
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -60,11 +73,16 @@ class SupervisorCommands:
         found = await asyncio.to_thread(history, self._paths.decisions, key, last)
         return msgspec.to_builtins(found)
 
-    async def _reload(self, _request: Request, _who: Who) -> str:
-        wrong = self._reload_now()
-        if wrong:
-            raise Declined(f"the new configuration was rejected, and the running one stays in force:\n{wrong}")
-        return "the new configuration is in force"
+    async def _reload(self, _request: Request, _who: Who) -> Any:
+        """Reload, and wait until every worker shows on the board that it has the new configuration."""
+        result = self._supervisor.reload()
+        if isinstance(result, str):
+            raise Declined(f"the new configuration was rejected, and the running one stays in force:\n{result}")
+        for _ in range(_CONFIRM_TRIES):
+            if not self._supervisor.unconfirmed():
+                break
+            await asyncio.sleep(_CONFIRM_EVERY)
+        return msgspec.to_builtins(msgspec.structs.replace(result, unconfirmed=self._supervisor.unconfirmed()))
 
     async def _forward_command(self, request: Request, who: Who) -> Any:
         """Forward a command to one worker, on behalf of the caller."""

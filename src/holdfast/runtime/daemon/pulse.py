@@ -48,6 +48,8 @@ class Pulse(msgspec.Struct, frozen=True):
     """Deadline of the next resync or audit."""
     waiting: Instant = NEVER
     """Since when a dependency has been unreachable without a break."""
+    config: int = 0
+    """Digest of the configuration that it runs with."""
 
 
 class PulseVerdict(Enum):

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from holdfast.config.root import Config, dump
+from holdfast.config.loading.reload import Reload, compare, mixture_problems
+from holdfast.config.root import Config, digest, dump
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer
@@ -46,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 CHECK_EVERY_S = 1.0
 
-Reload = Callable[[], Config | str]
+ReadConfig = Callable[[], Config | str]
 """Reads the configuration again: returns a checked one, or the text of all its errors."""
 
 
@@ -88,7 +89,7 @@ class Supervisor:
         config: Config,
         paths: RolePaths,
         *,
-        reload: Reload,
+        reload: ReadConfig,
         cells: Sequence[str] = (),
         clock: Clock | None = None,
         ready: Callable[[], None] | None = None,
@@ -117,7 +118,7 @@ class Supervisor:
         try:
             name_process(f"hf:{self.role}")
             self._open_board()
-            commands = SupervisorCommands(self.paths, [spec.name for spec in self._specs], self.clock, self.reload)
+            commands = SupervisorCommands(self.paths, [spec.name for spec in self._specs], self.clock, self)
             async with ControlServer(self.paths.socket(), commands.handlers()):
                 self._handle_signals()
                 await self._watch()
@@ -128,35 +129,48 @@ class Supervisor:
             self._manager.close()
             lock.release()
 
-    def reload(self) -> str:
-        """Apply a changed configuration if all of it is valid, else keeps the running one. Returns the errors."""
+    def reload(self) -> Reload | str:
+        """Apply what a running daemon can take over from a changed configuration, if all of it is valid; else keep the
+        running one. Returns what was applied and what needs a restart, or the errors."""
         self._manager.reloading()
-        wrong = self._apply_config()
-        if wrong:
-            log.error("configuration rejected; the running one stays in force", errors=wrong)
+        result = self._apply_config()
+        if isinstance(result, str):
+            log.error("configuration rejected; the running one stays in force", errors=result)
             self._manager.ready("new configuration rejected; the running one stays in force")
-            return wrong
+            return result
         setup_logging(self.config.log, role=self.role, worker="supervisor")
         for worker in self.workers:
             if worker.process and worker.shown():
                 worker.process.send_signal(signal.SIGHUP)
-        log.info("configuration reloaded")
+        log.info(
+            "configuration reloaded",
+            applied=[change.path for change in result.applied],
+            needs_restart=[change.path for change in result.needs_restart],
+        )
         self._manager.ready("running")
-        return ""
+        return result
 
-    def _apply_config(self) -> str:
-        """Write a changed configuration to the file that workers read; returns its errors."""
+    def _apply_config(self) -> Reload | str:
+        """Write a changed configuration to the file that workers read; returns what changed, or its errors."""
         loaded = self._reload_from()
         if isinstance(loaded, str):
             return loaded
-        if loaded.paths != self.config.paths:
-            return "paths.state and paths.runtime cannot change while the daemon runs: restart it to move its files"
+        merged, result = compare(self.config, loaded, self.role)
+        wrong = mixture_problems(merged)
+        if wrong:
+            return wrong
         try:
-            write_atomically(self.paths.config, dump(loaded))
+            write_atomically(self.paths.config, dump(merged))
         except OSError as error:
             return f"{self.paths.config} cannot be written ({error.strerror})"
-        self.config = loaded
-        return ""
+        self.config = merged
+        return result
+
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Return the workers that run without having shown the current configuration on the board."""
+        current = digest(self.config)
+        shown = {worker.spec.name: worker.shown() for worker in self.workers if worker.process is not None}
+        return tuple(name for name, pulse in shown.items() if pulse is None or pulse.config != current)
 
     def _open_board(self) -> None:
         write_atomically(self.paths.config, dump(self.config))

@@ -34,6 +34,8 @@ class Vitals:
         self.duty = NEVER
         self.audit = NEVER
         self.warm = True
+        self.config = 0
+        """Digest of the configuration that the worker runs with."""
 
     def is_starting(self) -> bool:
         """True until the first attempt."""
@@ -81,4 +83,5 @@ class Vitals:
             audit=self.audit,
             warm=self.warm,
             waiting=self._waiting,
+            config=self.config,
         )

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 import structlog
 
-from holdfast.config.root import Config, restore
+from holdfast.config.root import Config, digest, restore
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer, Handler, Request, Who
@@ -71,6 +71,7 @@ class Worker:
         self.clock = clock
         self.board = board
         self.vitals = Vitals(clock)
+        self.vitals.config = digest(config)
         self.metrics = WorkerMetrics()
         self.decisions = DecisionLog(paths.decisions, f"{role}.{spec.name}", ring=config.log.decisions_size)
         self.stopping = asyncio.Event()
@@ -96,6 +97,7 @@ class Worker:
         """Read the configuration that the supervisor has checked and written."""
         self.config = restore(self.paths.config.read_bytes())
         setup_logging(self.config.log, role=self.role, worker=self.name)
+        self.vitals.config = digest(self.config)
         self.reloaded.set()
         log.info("configuration reloaded", worker=self.name)
 
