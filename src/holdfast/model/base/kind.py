@@ -36,7 +36,9 @@ class Kind(Generic[T, N]):
     """One kind of object.
 
     `tail` is the end of the key according to the object itself (it raises NameRefused when the object contradicts
-    itself); `carry(new, old)` transfers what survives a rewrite; `legacy` reads a format older than JSON.
+    itself); `carry(new, old)` transfers what survives a rewrite; `meaning` is the object in the one spelling that
+    stands for all that readers treat alike, such as another order of addresses, and is used for comparing only;
+    `legacy` reads a format older than JSON.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Kind(Generic[T, N]):
     columns: Sequence[Column[T, N]]
     tail: Callable[[T], str] | None = None
     carry: Callable[[T, T], T] | None = None
+    meaning: Callable[[T], T] | None = None
     legacy: Callable[[bytes], T | None] | None = None
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
 
@@ -104,7 +107,10 @@ class Kind(Generic[T, N]):
         if value == codec.encode(obj):
             return True
         old = self.decode(key, value)
-        return not isinstance(old, Bad) and self.carried(obj, old) == old
+        if isinstance(old, Bad):
+            return False
+        new = self.carried(obj, old)
+        return new == old or (self.meaning is not None and self.meaning(new) == self.meaning(old))
 
     def carried(self, new: T, old: T) -> T:
         """The new object with what survives a rewrite of the old one."""

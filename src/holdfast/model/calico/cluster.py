@@ -1,18 +1,22 @@
-"""Calico's two fleet-wide settings: cluster identity and Felix configuration. Both are named `default`."""
+"""Calico's two fleet-wide settings: cluster identity and Felix configuration. Both are named `default`.
+
+Other orchestrators and operators write them too, so ours are minimum demands: `carry` adds them to what is there.
+"""
 
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.model.base.keys import calico, named
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.calico.resource import Resource, carry_identity, full_name
+from holdfast.model.calico.resource import Resource, carry_metadata, full_name
 
 DEFAULT = "default"
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """Identity of the cluster for Calico. Set only if absent."""
+    """Identity of the cluster for Calico. `datastore_ready` is false while somebody suspends Calico on purpose."""
 
     cluster_guid: str = msgspec.field(default="", name="clusterGUID")
     cluster_type: str = ""
@@ -34,6 +38,29 @@ class FelixConfiguration(Resource[FelixSpec], frozen=True, gc=False, tag="FelixC
     """A FelixConfiguration; `default` is for all hosts, `node.<name>` for one."""
 
 
+def _carry_cluster(new: ClusterInformation, old: ClusterInformation) -> ClusterInformation:
+    """Keep the identity and a readiness that was set; add our type to those of other orchestrators."""
+    spec = replace(
+        new.spec,
+        cluster_guid=old.spec.cluster_guid or new.spec.cluster_guid,
+        cluster_type=_listed(old.spec.cluster_type, new.spec.cluster_type),
+        datastore_ready=new.spec.datastore_ready if old.spec.datastore_ready is None else old.spec.datastore_ready,
+    )
+    return replace(carry_metadata(new, old), spec=spec)
+
+
+def _carry_felix(new: FelixConfiguration, old: FelixConfiguration) -> FelixConfiguration:
+    """Keep the interface prefixes that are there, and add ours."""
+    prefix = _listed(old.spec.interface_prefix, new.spec.interface_prefix)
+    return replace(carry_metadata(new, old), spec=replace(new.spec, interface_prefix=prefix))
+
+
+def _listed(there: str, word: str) -> str:
+    """A list separated by commas that contains the word."""
+    words = there.split(",") if there else []
+    return there if not word or word in words else ",".join((*words, word))
+
+
 CLUSTER: Kind[ClusterInformation, str] = Kind(
     name="cluster",
     plural="clusters",
@@ -46,7 +73,7 @@ CLUSTER: Kind[ClusterInformation, str] = Kind(
         Column("READY", lambda _, cluster: str(cluster.spec.datastore_ready is True).lower()),
     ),
     tail=full_name,
-    carry=carry_identity,
+    carry=_carry_cluster,
 )
 
 FELIX_CONFIGURATION: Kind[FelixConfiguration, str] = Kind(
@@ -60,5 +87,5 @@ FELIX_CONFIGURATION: Kind[FelixConfiguration, str] = Kind(
         Column("INTERFACES", lambda _, felix: felix.spec.interface_prefix),
     ),
     tail=full_name,
-    carry=carry_identity,
+    carry=_carry_felix,
 )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from holdfast.model.base.address import address, mac, prefixes, shown
 from holdfast.model.base.codec import Natural
@@ -75,6 +75,10 @@ class QosControls(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, ren
     egress_packet_rate: Natural | None = None
     ingress_max_connections: Natural | None = None
     egress_max_connections: Natural | None = None
+    ingress_minburst: Natural | None = None
+    egress_minburst: Natural | None = None
+    ingress_packet_burst: Natural | None = None
+    egress_packet_burst: Natural | None = None
 
 
 class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel", kw_only=True):
@@ -92,6 +96,7 @@ class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, re
     allowed_ips: tuple[str, ...] = ()
     ip_nats: tuple[AddressPair, ...] = msgspec.field(default=(), name="ipNATs")
     qos_controls: QosControls | None = None
+    allow_spoofed_source_prefixes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Identity, not equality: canonical text comes back as the same object, and this runs for every value read.
@@ -105,6 +110,8 @@ class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, re
             force_setattr(self, "ip_networks", networks)
         if self.allowed_ips and (networks := prefixes(self.allowed_ips)) is not self.allowed_ips:
             force_setattr(self, "allowed_ips", networks)
+        if self.allow_spoofed_source_prefixes:
+            force_setattr(self, "allow_spoofed_source_prefixes", prefixes(self.allow_spoofed_source_prefixes))
 
     @property
     def name(self) -> EndpointName:
@@ -146,6 +153,19 @@ def _tail(endpoint: Endpoint) -> str:
     return full_name(endpoint)
 
 
+def _meaning(endpoint: Endpoint) -> Endpoint:
+    """Sort the addresses: Felix and our agent treat them as sets, and Neutron's database returns them in any order."""
+    spec = endpoint.spec
+    ordered = replace(
+        spec,
+        ip_networks=tuple(sorted(spec.ip_networks)),
+        allowed_ips=tuple(sorted(spec.allowed_ips)),
+        ip_nats=tuple(sorted(spec.ip_nats, key=lambda pair: (pair.internal, pair.external))),
+        allow_spoofed_source_prefixes=tuple(sorted(spec.allow_spoofed_source_prefixes)),
+    )
+    return replace(endpoint, spec=ordered)
+
+
 def read_name(text: str) -> EndpointName:
     """Parse a joined name. Raises NameRefused."""
     node, word, workload, endpoint = split(text, 4)
@@ -173,4 +193,5 @@ ENDPOINT: Kind[Endpoint, EndpointName] = Kind(
     ),
     tail=_tail,
     carry=carry_identity,
+    meaning=_meaning,
 )

@@ -9,18 +9,21 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from holdfast.model.base.address import prefixes
 from holdfast.model.base.keys import named, namespaced
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import segment
 from holdfast.model.base.region import Region
-from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
+from holdfast.model.calico.resource import Metadata, Resource, carry_metadata, full_name
 
 Protocol = Annotated[int, msgspec.Meta(ge=0, le=255)] | str
 Octet = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)] | str
+
+_NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132, "udplite": 136}
+"""The protocol names that Calico knows, in any case; readers treat name and number alike."""
 
 
 class IcmpMatch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -96,6 +99,27 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rena
     types: tuple[str, ...] = ()
 
 
+def _meaning(policy: Policy) -> Policy:
+    """Write protocols as numbers, and sort the rules where order cannot matter: where all of them allow."""
+    spec = policy.spec
+    return replace(policy, spec=replace(spec, ingress=_rules(spec.ingress), egress=_rules(spec.egress)))
+
+
+def _rules(rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+    plain = [replace(rule, protocol=_number(rule.protocol), not_protocol=_number(rule.not_protocol)) for rule in rules]
+    if any(rule.action != "Allow" for rule in plain):
+        return tuple(plain)
+    return tuple(sorted(plain, key=msgspec.json.encode))
+
+
+def _number(protocol: Protocol | None) -> Protocol | None:
+    if not isinstance(protocol, str):
+        return protocol
+    if protocol.isascii() and protocol.isdigit() and len(protocol) <= len("255"):
+        return int(protocol)
+    return _NUMBERS.get(protocol.lower(), protocol)
+
+
 class Policy(Resource[PolicySpec], frozen=True, gc=False, tag="NetworkPolicy"):
     """A NetworkPolicy."""
 
@@ -117,5 +141,6 @@ POLICY: Kind[Policy, str] = Kind(
         Column("SELECTOR", lambda _, policy: policy.spec.selector, wide=True),
     ),
     tail=full_name,
-    carry=carry_identity,
+    carry=carry_metadata,
+    meaning=_meaning,
 )

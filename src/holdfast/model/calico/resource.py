@@ -44,6 +44,18 @@ def carry_identity(new: R, old: R) -> R:
     return replace(new, metadata=kept)
 
 
+def carry_metadata(new: R, old: R) -> R:
+    """Give the new resource the identity of the old one and, unless it sets its own, the labels and annotations that
+    others put there."""
+    carried = carry_identity(new, old)
+    kept = replace(
+        carried.metadata,
+        labels=new.metadata.labels or old.metadata.labels,
+        annotations=new.metadata.annotations or old.metadata.annotations,
+    )
+    return replace(carried, metadata=kept)
+
+
 def full_name(resource: Resource[Any]) -> str:
     """The end of its key: namespace and name."""
     metadata = resource.metadata

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from holdfast.model.base.address import address, prefix
 from holdfast.model.base.keys import named
@@ -42,6 +42,12 @@ class Subnet(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             force_setattr(self, "dns_servers", msgspec.UNSET)
 
 
+def _meaning(subnet: Subnet) -> Subnet:
+    """Sort the routes; the order of name servers matters to clients and stays."""
+    routes = sorted(subnet.host_routes, key=lambda route: (route.destination, route.nexthop))
+    return replace(subnet, host_routes=tuple(routes))
+
+
 SUBNET: Kind[Subnet, str] = Kind(
     name="subnet",
     plural="subnets",
@@ -54,4 +60,5 @@ SUBNET: Kind[Subnet, str] = Kind(
         Column("DNS", lambda _, subnet: " ".join(subnet.dns_servers or ()), wide=True),
         Column("NETWORK", lambda _, subnet: subnet.network_id, wide=True),
     ),
+    meaning=_meaning,
 )
