@@ -110,10 +110,18 @@ class StoreGuard:
         found = await read_identity(self.store, self.region)
         return StoreReading(remembered, found, await self._has_diverged(remembered, found))
 
+    def is_released_by(self, reading: StoreReading) -> bool:  # protection: C60
+        """Return whether this reading ends a verdict: then the store was refilled, and a watch that was cut off may not
+        have delivered that yet. Refresh the mirrors before `take`."""
+        remembered, identity = reading.remembered, reading.found.identity
+        was_held = self.judgement is not None and not self.judgement.is_followed
+        has_risen = isinstance(identity, Identity) and remembered is not None and identity.epoch > remembered.epoch
+        return (was_held or has_risen) and self._classify(reading).is_followed
+
     async def take(self, reading: StoreReading, now: Instant) -> Judgement:
         """Judge a reading, and remember the store."""
         remembered, found = reading.remembered, reading.found
-        judgement = classify_store(remembered, found, diverged=reading.diverged or self._went_back)
+        judgement = self._classify(reading)
         self._went_back = False
         identity = found.identity if isinstance(found.identity, Identity) else None
         self.fleet, self.recorded = (identity.fleet, identity.verdict) if identity else ("", None)
@@ -126,6 +134,9 @@ class StoreGuard:
         await self._remember(remembered, known)
         self.set(judgement, now)
         return judgement
+
+    def _classify(self, reading: StoreReading) -> Judgement:
+        return classify_store(reading.remembered, reading.found, diverged=reading.diverged or self._went_back)
 
     def set(self, judgement: Judgement, now: Instant) -> None:
         """Take over a judgement; logs one that differs from the last."""

@@ -92,6 +92,11 @@ class Judgement:
         """True if the store is that of this fleet and holds nothing that was taken back."""
         return self.verdict in (StoreVerdict.OURS, StoreVerdict.FILLING, StoreVerdict.INVENTORY_RESTORED)
 
+    @property
+    def is_followed(self) -> bool:
+        """True if daemons follow this store in everything, deletes included."""
+        return self.verdict in (StoreVerdict.OURS, StoreVerdict.INVENTORY_RESTORED)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:

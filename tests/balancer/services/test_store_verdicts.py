@@ -85,6 +85,22 @@ def test_a_restored_store_is_followed_again_when_its_epoch_rises(tmp_path: Path)
     play(story, tmp_path)
 
 
+@fault("C60", without="holdfast.runtime.store_guard:StoreGuard.is_released_by", returns=False)
+def test_C60_a_store_is_released_only_once_the_balancer_has_seen_what_was_refilled(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await restored(site)
+        site.client.link.mute_watches()
+        await site.put(BACKEND, "b2", weighted("10.0.0.2", 40))
+        await site.put(FRONTEND, "f2", Frontend(address="192.0.2.2", port=80, pools=(POOL,)))
+        site.dataplane.calls.clear()
+        await site.put(IDENTITY, "identity", Identity("fleet-a", 2, "ada", "checked"))
+        await asyncio.sleep(200)
+        assert (site.dataplane.calls, site.served()) == ([], AFTER)
+        assert (await site.status())["store_problem"] == ""
+
+    play(story, tmp_path)
+
+
 def test_a_restart_under_the_verdict_changes_nothing(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await restored(site)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, ClaimKey, RemoteRoute
 from holdfast.model.base.time import Instant
-from holdfast.model.control.identity import Identity, StoreRefusal
+from holdfast.model.control.identity import StoreRefusal
 from holdfast.reconcile import Away, Change, Closed, Op, Owned, Reason
-from holdfast.runtime.store_guard import StoreGuard, StoreReading
+from holdfast.runtime.store_guard import StoreGuard
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import StoreError
-from holdfast.store.identity import ADOPT, Judgement, StoreVerdict, classify_store
+from holdfast.store.identity import ADOPT, Judgement, StoreVerdict
 
 ADOPT_HERE = "holdfast agent adopt --reason WHY"
 
@@ -218,23 +218,14 @@ class StoreIdentityGate:
         stays = (old.value.owner.host, old.value.owner.endpoint) == (owner.host, owner.endpoint)
         return self.host_revision(new.source, owner.host) if stays else 0
 
-    def _is_released(self, guard: StoreGuard, reading: StoreReading) -> bool:
-        """Return whether this reading ends a verdict: then the store was refilled, and a watch that was cut off may not
-        have heard of it yet."""
-        remembered, identity = reading.remembered, reading.found.identity
-        was_held = guard.judgement is not None and guard.judgement.verdict in _REASONS
-        has_risen = isinstance(identity, Identity) and remembered is not None and identity.epoch > remembered.epoch
-        judgement = classify_store(remembered, reading.found, diverged=reading.diverged)
-        return (was_held or has_risen) and judgement.verdict not in _REASONS
-
     async def _check(self, name: str, now: Instant) -> None:
         guard = self.guards[name]
         if guard.judgement is None:
             self._unread.setdefault(name, now)
         try:
             reading = await guard.read()
-            if self._is_released(guard, reading):
-                await self.refresh(name)  # protection: C60
+            if guard.is_released_by(reading):
+                await self.refresh(name)
             if self.invalidated.is_set():
                 return  # this answer may be older than the list that invalidated it; it is read again at once
             await guard.take(reading, now)

@@ -182,6 +182,12 @@ class ServicesWatcher:
         """Return when a linearizable list of the services equals the mirror."""
         await verify_mirror(self._store, from_store.prefix(self._region), self._items)
 
+    async def _refresh_all(self) -> None:
+        """Return when a linearizable list of everything watched equals the mirrors. Raises `Away`."""
+        prefixes = (from_store.prefix(self._region), *(kind.prefix(self._region) for kind in (HOST, ENDPOINT, INTENT)))
+        for prefix, mirror in zip(prefixes, self._mirrors(), strict=True):
+            await verify_mirror(self._store, prefix, mirror)
+
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
         """Write intents, wait for the watch to deliver them, and save them."""
         doubt = self.doubt
@@ -262,12 +268,17 @@ class ServicesWatcher:
 
     async def _judge(self) -> Acceptance:
         """Compare the identity of the store with the one seen before; return what may be taken of it."""
-        lists = sum(mirror.lists for mirror in self._mirrors())
+        lists = self._count_lists()
         self._guard.follow(self._mirrors())
         if lists != self._lists:
             self._guard.forget_history()
         try:
-            judgement = await self._guard.check(self._clock.now())
+            reading = await self._guard.read()
+            if self._guard.is_released_by(reading):
+                await self._refresh_all()
+            if self._count_lists() != lists:
+                return self._judge_again()
+            judgement = await self._guard.take(reading, self._clock.now())
         except (Away, StoreError):
             return Acceptance.NONE
         except MemoryUnreadable as sentence:
@@ -276,10 +287,15 @@ class ServicesWatcher:
             self._unreadable_memory = str(sentence)
             return Acceptance.NONE
         self._unreadable_memory, self._lists = None, lists
-        if sum(mirror.lists for mirror in self._mirrors()) != lists:
-            self._changed.set()  # the new list may be that of another store than the one that was judged
-            return Acceptance.NONE
-        return self._acceptance(judgement)
+        return self._acceptance(judgement) if self._count_lists() == lists else self._judge_again()
+
+    def _judge_again(self) -> Acceptance:
+        """Take nothing yet: a new list may be that of another store than the one that was read."""
+        self._changed.set()
+        return Acceptance.NONE
+
+    def _count_lists(self) -> int:
+        return sum(mirror.lists for mirror in self._mirrors())
 
     def _acceptance(self, judgement: Judgement) -> Acceptance:
         return _ACCEPTED.get(judgement.verdict, Acceptance.NONE)
