@@ -1,7 +1,7 @@
-"""Records the dataplane files of agents continuously, and finds objects that were missing or different at any moment.
+"""Samples the dataplane files of agents every 5 ms, and finds objects that were missing or different in a sample.
 
-The file dataplane writes a new file for every batch of changes, so a poll every few milliseconds sees every state that
-lasted longer. A state that came and went between two polls is not seen.
+The file dataplane writes a new file for every batch of changes. A state that came and went between two samples is not
+seen, and on a busy machine samples are further apart: a recording that finds nothing is no proof for shorter moments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_kernel(file: Path) -> Kernel:
 
 @dataclass
 class KernelRecorder:
-    """All states of the files, from `recorded` until the end of its block."""
+    """States of the files that the samples found, from `recorded` until the end of its block."""
 
     files: Mapping[str, Path]
     """The file of each host."""
@@ -48,7 +48,7 @@ class KernelRecorder:
     samples: int = 0
 
     def faults(self) -> list[str]:
-        """Return one sentence for each object that was missing or different at a moment, in order of time."""
+        """Return one sentence for each object that was missing or different in a sample, in order of time."""
         return [
             f"{moment.seconds:.3f} s: {moment.host} {'lost' if key not in moment.kernel else 'changed'} {key}"
             for moment in self.moments

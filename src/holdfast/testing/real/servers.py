@@ -208,7 +208,7 @@ def server_group(
             place = home / str(number)
             given = {
                 "server.name": name,
-                "store.region": region.name,
+                **({"store.region": region.name} if region.name else {}),
                 "store.endpoints": ",".join(cluster.endpoints),
                 "paths.state": f"{place}/state",
                 "paths.runtime": f"{place}/run",

@@ -112,6 +112,17 @@ def identity(fleet: ServerGroup) -> Identity | None:
     return decoded
 
 
+def is_full(fleet: ServerGroup, *, above: int = 0) -> bool:
+    """Return whether the store has an identity of an epoch above that one and is no longer being filled."""
+    found = identity(fleet)
+    return found is not None and found.epoch > above and not found.filling
+
+
+def wait_full(fleet: ServerGroup, *, above: int = 0) -> None:
+    """Wait until the store, under an epoch above that one, is no longer being filled."""
+    wait_until(lambda: is_full(fleet, above=above), "the store is filled", within=PATIENCE)
+
+
 def edit_much(fleet: RealFleet, *, creates: int, moves: int, deletes: int, reuses: int, seed: int = 19) -> None:
     """Create, move and delete workloads, and give addresses of deleted ones to new ones on the other host."""
     random = Random(seed)
@@ -206,6 +217,9 @@ class Fleets:
     def whole(self) -> RealFleet:
         """Return the fleet of the last drill if nothing is wrong with it, else a new one."""
         if self._fleet is not None:
+            for server in self._fleet.members:
+                if not server.process.alive:
+                    server.start()
             with contextlib.suppress(TimeoutError):
                 wait_healthy(self._fleet, within=10)
                 return self._fleet
@@ -235,7 +249,7 @@ def fleet_on(cluster: EtcdCluster, database: str, *, servers: int = 1, workloads
 
 @contextlib.contextmanager
 def drill(fleet: RealFleet) -> Iterator[KernelRecorder]:
-    """Record the dataplanes until the block ends: nothing that they have now may be missing or different at any moment,
+    """Sample the dataplanes until the block ends: nothing that they have now may be missing or different in any sample,
     and no workload may be reported down. Prints the daemons' logs if that fails, or the block."""
     logged = {one.name: len(one.process.output) for one in fleet.members}
     try:

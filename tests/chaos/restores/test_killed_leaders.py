@@ -3,77 +3,67 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.real.etcd_snapshots import etcdctl, restore_snapshot, save_snapshot, wipe
-from holdfast.testing.real.fleet import RealFleet
-from holdfast.testing.real.postgres import Postgres
-from holdfast.testing.real.processes import Unavailable, wait_until
-from tests.chaos.restores import (
+from holdfast.testing.real.etcd_snapshots import restore_snapshot, save_snapshot, wipe
+from holdfast.testing.real.fleet import REGION, RealFleet
+from holdfast.testing.real.processes import wait_until
+from tests.chaos.restores.harness import (
     PATIENCE,
-    Fleets,
     adopt_store,
     drill,
     edit_much,
     holdfast,
     identity,
+    is_full,
+    wait_full,
     wait_healthy,
     wait_refilled,
     wait_told,
 )
 
 ADOPT_STORE = "holdfast store adopt --reason"
-pytestmark = pytest.mark.soak
 MANY = 1_500
 """Workloads of the fleet that is refilled: enough that a leader can be killed in between."""
 
 
-@pytest.fixture(scope="module")
-def fleets(postgres: Postgres) -> Iterator[Fleets]:
-    kept = Fleets(postgres)
-    yield kept
-    kept.close()
+def kill_leader(fleet: RealFleet, when: Callable[[], bool], what: str) -> None:
+    """Kill -9 the leader as soon as the condition holds."""
+    leader = fleet.wait_led(within=PATIENCE)[1]
+    wait_until(when, what, within=PATIENCE)
+    leader.kill()
 
 
-@pytest.fixture
-def fleet(fleets: Fleets) -> RealFleet:
-    try:
-        etcdctl()
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    one = fleets.whole()
-    for server in one.members:
+def start_again(fleet: RealFleet) -> None:
+    for server in fleet.members:
         if not server.process.alive:
             server.start()
-    return one
 
 
-def kill_the_leader_once(fleet: RealFleet, term: int, when: str) -> None:
-    """Wait until a server leads after that term and the store has begun to fill, then kill -9 that server."""
-    _, leader = fleet.wait_led(after=term, within=PATIENCE)
-    wait_until(lambda: len(fleet.stored()) > 0 or identity(fleet) is not None, when, within=PATIENCE)
-    leader.kill()
-    leader.start()
+def lacks_objects(fleet: RealFleet) -> bool:
+    return bool(fleet.wanted().keys() - fleet.stored().keys())
 
 
+@pytest.mark.soak
 def test_C65_a_leader_killed_while_it_refills_a_wiped_store_leaves_the_rest_to_the_next_one(fleet: RealFleet) -> None:
     fleet.place({number: 1 + number % 2 for number in range(1, MANY)})
     fleet.wait_settled()
     with drill(fleet):
         wipe(fleet.cluster)
-        kill_the_leader_once(fleet, 0, "the store is being refilled")
+        kill_leader(fleet, lambda: identity(fleet) is not None, "the store is named, and its filling begins")
+        assert not is_full(fleet)
+        assert lacks_objects(fleet), "the leader was killed too late for this drill"
+        start_again(fleet)
         wait_refilled(fleet, within=PATIENCE)
+        wait_full(fleet)
         wait_healthy(fleet)
         fleet.wait_settled()
-    found = identity(fleet)
-    assert found is not None
-    assert not found.filling
 
 
+@pytest.mark.soak
 def test_C65_a_leader_killed_while_it_refills_a_restored_store_leaves_the_verdict_to_the_next_one(
     fleet: RealFleet, tmp_path: Path
 ) -> None:
@@ -82,11 +72,9 @@ def test_C65_a_leader_killed_while_it_refills_a_restored_store_leaves_the_verdic
     fleet.wait_settled()
     with drill(fleet):
         restore_snapshot(fleet.cluster, snapshot)
-        before = len(fleet.stored())
-        wait_until(lambda: len(fleet.stored()) > before, "the store is being refilled", within=PATIENCE)
-        leader = fleet.leader()
-        leader.kill()
-        leader.start()
+        kill_leader(fleet, lambda: verdict_stands(fleet), "the verdict is recorded, and the refill begins")
+        assert lacks_objects(fleet), "the leader was killed too late for this drill"
+        start_again(fleet)
         wait_refilled(fleet, within=PATIENCE)
         wait_told(fleet, ADOPT_STORE)
         adopt_store(fleet)
@@ -94,25 +82,36 @@ def test_C65_a_leader_killed_while_it_refills_a_restored_store_leaves_the_verdic
         fleet.wait_settled()
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.6, 0.9, 1.2, 1.5])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "asked",
+        pytest.param("deletes", marks=pytest.mark.soak),
+        pytest.param("raises the fence", marks=pytest.mark.soak),
+    ],
+)
 def test_C66_a_leader_killed_in_the_middle_of_adopt_leaves_a_verdict_that_a_second_adopt_ends(
-    fleet: RealFleet, tmp_path: Path, after_s: float
+    fleet: RealFleet, tmp_path: Path, moment: str
 ) -> None:
     snapshot = save_snapshot(fleet.cluster, tmp_path / "snapshot.db")
-    edit_much(fleet, creates=30, moves=5, deletes=5, reuses=5)
+    edit_much(fleet, creates=3, moves=2, deletes=2, reuses=2)
     fleet.wait_settled()
     with drill(fleet):
         restore_snapshot(fleet.cluster, snapshot)
-        wait_refilled(fleet, within=PATIENCE)
+        wait_refilled(fleet)
         wait_told(fleet, ADOPT_STORE)
-        leader = fleet.leader()
+        before, fence = len(fleet.stored()), fleet.inventory.fence(REGION.segment)
+        moments = {
+            "asked": lambda: True,
+            "deletes": lambda: len(fleet.stored()) < before,
+            "raises the fence": lambda: fleet.inventory.fence(REGION.segment) > fence,
+        }
         words = ["store", "adopt", "--yes", "--reason", "the disk of etcd was lost"]
         asking = threading.Thread(target=holdfast, args=(fleet, *words))
         asking.start()
-        time.sleep(after_s)
-        leader.kill()
+        kill_leader(fleet, moments[moment], f"the leader {moment}")
         asking.join()
-        leader.start()
+        start_again(fleet)
         fleet.wait_led(within=PATIENCE)
         if verdict_stands(fleet):
             wait_told(fleet, ADOPT_STORE)
