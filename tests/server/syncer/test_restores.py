@@ -372,6 +372,27 @@ def test_only_what_is_edited_after_the_verdict_flows(here: SyncerHarness, tmp_pa
     assert now.keys() - before.keys() == {endpoint_key(40), endpoint_key(4, on="r2")}
 
 
+@fault("C40", without="holdfast.server.syncer.outbox:Outbox.forget")
+def test_C40_an_edit_whose_outbox_row_has_the_id_of_an_earlier_one_flows(here: SyncerHarness, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        here.editor.change([host(1), *map(endpoint, range(8))], who="alice")
+        term = await here.settled()
+        backup = Backup(here, tmp_path)
+        here.editor.change([endpoint(9)], who="alice")
+        await term.reconciler.turn()
+        here.editor.change([endpoint(9, gateway="10.0.0.254")], who="alice")
+        await term.outbox.fetch()
+        backup.restore()
+        await term.check_identity()
+        await term.reconciler.turn()  # the delete of endpoint 9 is held, so its row stays noted
+        here.editor.change([endpoint(40)], who="bob")
+        here.editor.change([endpoint(41)], who="bob")
+        await term.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert {endpoint_key(9), endpoint_key(40), endpoint_key(41)} <= set(here.stored())
+
+
 @pytest.mark.parametrize("keep", ["inventory", "store"])
 def test_a_restored_inventory_is_adopted_one_way_or_the_other(here: SyncerHarness, tmp_path: Path, keep: str) -> None:
     async def scenario() -> dict[str, Any]:

@@ -41,6 +41,11 @@ class Outbox:
         """True if an unsettled row is about this key."""
         return self._announced[key] > 0
 
+    def forget(self) -> None:  # protection: C40
+        """Note all rows anew: in a restored database other rows can have the ids of those that were noted."""
+        self._noted.clear()
+        self._announced.clear()
+
     async def fetch(self) -> Collection[bytes]:  # protection: C19
         """Return the keys of new rows. Always reads from the beginning: rows may commit late (C37)."""
         fresh = await self._run_in_thread(self._unseen)
@@ -53,7 +58,7 @@ class Outbox:
         done = [one.id for one in self._noted.values() if not any(map(is_open, self._keys(one)))]
         if done and self._may_settle():
             await self._run_in_thread(lambda: self._inventory.settle(self._fence, done))
-            settled = [self._noted.pop(number) for number in done]
+            settled = [one for number in done if (one := self._noted.pop(number, None)) is not None]
             self._announced -= Counter(key for one in settled for key in self._keys(one))
         return self._more
 

@@ -349,6 +349,7 @@ class SyncerTerm:
         if went_back or verdict.closed is not before.closed:
             self._verdicts += 1
             self._filled_since = self.reconciler.passes
+            self.outbox.forget()
             self.reconciler.dirty.mark_all()
         self.show_identity(began)
         if went_back or verdict.closed is FleetIdentityReason.STORE_RESTORED:
