@@ -1,5 +1,6 @@
 """The sync, brake and pause gates: what closes them, what they answer, what releases."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -175,6 +176,16 @@ def test_allowed_for_a_time_lets_everything_through_until_then() -> None:
     brake.allow(until=T0 + seconds(1800))
     assert len(braked(brake, range(90), 100, T0 + seconds(1799)).ready) == 90
     assert braked(new_brake(), range(90), 100, T0 + seconds(1801)).ready == []
+
+
+@pytest.mark.parametrize("until", [None, T0 + seconds(30)])
+def test_what_an_operator_allowed_leaves_the_limit_of_later_deletes_as_it_was(until: Instant | None) -> None:
+    brake = new_brake()
+    braked(brake, range(30), 100, T0)
+    brake.allow(until)
+    assert len(braked(brake, range(30), 100, T0 + seconds(1)).ready) == 30
+    assert len(braked(brake, range(30, 45), 70, T0 + seconds(31)).ready) == 15
+    assert braked(brake, range(45, 60), 55, T0 + seconds(32)).ready == [], "those 15 count"
 
 
 @fault("C63", without="holdfast.reconcile.brake:Brake._promise")

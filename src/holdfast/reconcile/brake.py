@@ -80,7 +80,7 @@ class Brake(Generic[K, V]):
         going = gone + tally.get(Op.DELETE, 0)
         of = max(have + gone, going)
         reason = self.exceeded(change, going, of) or (promise and promise.reason)
-        if reason is None or change.key in self._allowed or now < self._allowed_until:
+        if reason is None or self._allows(change.key, now):
             return None
         alone = going < self.limits.unattended * of
         if alone and self._confirmed(change.key):
@@ -107,7 +107,7 @@ class Brake(Generic[K, V]):
             self._note_plan(event, now)
         elif event.change.op is Op.DELETE and event.error is None:
             key = event.change.key
-            if self.uses_limit(event.change):
+            if self.uses_limit(event.change) and not self._allows(key, now):
                 self._deleted.setdefault(self._kinds.of(key), deque()).append(now)
             self._allowed.discard(key)
             self._release(key)
@@ -133,6 +133,11 @@ class Brake(Generic[K, V]):
     def end_allowance(self) -> None:
         """End what an operator allowed for a time."""
         self._allowed_until = NEVER
+
+    def _allows(self, key: K, now: Instant) -> bool:
+        """Return whether an operator allowed this delete: once it is applied, it leaves the limit of later ones as it
+        was."""
+        return key in self._allowed or now < self._allowed_until
 
     def _note_plan(self, plan: Plan[K, V], now: Instant) -> None:
         held = {c.key: closed for c, closed in plan.held if closed.gate == BRAKE_GATE and c.op is Op.DELETE}
