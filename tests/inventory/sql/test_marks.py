@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from holdfast.inventory.api import Fence, InventoryMarks
-from holdfast.inventory.sql import objects
+from holdfast.inventory.sql import control
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.control.mark import Mark
 from holdfast.store.api import Deposed
@@ -67,7 +67,7 @@ def test_a_term_that_is_over_makes_no_mark(leading: SqlInventory) -> None:
 def test_old_marks_are_pruned_and_the_stored_number_stays(
     leading: SqlInventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "MARKS_KEPT", 3)
+    monkeypatch.setattr(control, "MARKS_KEPT", 3)
     made = [leading.mark(FENCE, number) for number in range(6)]
     assert leading.marks(REGION) == InventoryMarks(4, 6, 5)
     assert [leading.has_mark(REGION, one) for one in made] == [False] * 3 + [True] * 3

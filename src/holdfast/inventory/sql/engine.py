@@ -2,7 +2,7 @@
 
 PostgreSQL ends a session that stays idle in a transaction after `idle`, so that a frozen leader cannot hold the fence
 for ever (C34); no statement or lock is waited for longer than `wait`. SQLite runs in WAL mode: readers see one moment
-and never wait for the writer.
+and never wait for the writer. MySQL is Neutron's database.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _TIMEOUTS = ("55P03", "57014")
 """PostgreSQL's lock_timeout and statement_timeout; with equal values either may fire first."""
 _NOT_USABLE = ("42P01", "42703", "42501", "25006")
 """Undefined table, undefined column, insufficient privilege, read-only transaction."""
+_MYSQL_LOCK_TIMEOUT = 1205
+_MYSQL_NO_TABLE, _MYSQL_NO_COLUMN = 1146, 1054
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,28 @@ def open_engine(url: URL, limits: DatabaseTimeouts | None = None) -> Engine:
     limits = limits or DatabaseTimeouts()
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, limits)
+    if url.get_backend_name() == "mysql":
+        return _mysql(url, limits)
     arguments: dict[str, Any] = {
         **_UTF8,
         **_KEEPALIVE,
         "connect_timeout": _CONNECT_S,
         "options": session_options(limits),
+    }
+    return create_engine(
+        url, isolation_level="READ COMMITTED", connect_args=arguments, pool_pre_ping=True, pool_size=4, pool_timeout=10
+    )
+
+
+def _mysql(url: URL, limits: DatabaseTimeouts) -> Engine:
+    """Neutron's database. MariaDB ends idle transactions and long statements itself; for MySQL the driver gives up."""
+    wait, idle = int(limits.wait.total_seconds()), int(limits.idle.total_seconds())
+    mariadb = f"/*M!100311 , max_statement_time={wait}, idle_write_transaction_timeout={idle} */"  # protection: C34
+    arguments: dict[str, Any] = {
+        "connect_timeout": _CONNECT_S,
+        "read_timeout": wait + _CONNECT_S,
+        "write_timeout": wait + _CONNECT_S,
+        "init_command": f"SET SESSION innodb_lock_wait_timeout={wait}, time_zone='+00:00' {mariadb}",
     }
     return create_engine(
         url, isolation_level="READ COMMITTED", connect_args=arguments, pool_pre_ping=True, pool_size=4, pool_timeout=10
@@ -154,22 +173,35 @@ def is_away(error: DBAPIError) -> bool:
     """Tell an unavailable database from a mistake of ours."""
     if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
         return True
+    if mysql_code(error) in (_MYSQL_NO_TABLE, _MYSQL_NO_COLUMN):
+        return True
     # SQLite raises nothing more precise for a file that is damaged or not a database.
     return sqlstate(error) in (*_TIMEOUTS, *_NOT_USABLE) or type(error) is DatabaseError
 
 
 def is_lock_timeout(error: DBAPIError) -> bool:
     """Tell whether another session held a lock for longer than we wait."""
-    return sqlstate(error) in _TIMEOUTS or getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+    busy = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+    return busy or sqlstate(error) in _TIMEOUTS or mysql_code(error) == _MYSQL_LOCK_TIMEOUT
 
 
 def sqlstate(error: DBAPIError) -> str:
     return str(getattr(error.orig, "sqlstate", "") or "")
 
 
+def mysql_code(error: DBAPIError) -> int:
+    """The error number of MySQL; 0 for other databases."""
+    if not type(error.orig).__module__.startswith("pymysql"):
+        return 0
+    code = error.orig.args[0] if error.orig is not None and error.orig.args else 0
+    return code if isinstance(code, int) else 0
+
+
 def message_of(error: DBAPIError) -> str:
     """The message of the database on one line, without the statement."""
     words = str(error.orig)
+    if mysql_code(error) in (_MYSQL_NO_TABLE, _MYSQL_NO_COLUMN):
+        return f"its tables are missing or old ({words}): run neutron-db-manage --subproject holdfast upgrade heads"
     if sqlstate(error) == "42P01" or "no such table" in words:
         return "it has no tables yet: run holdfast inventory init"
     if sqlstate(error) == "42703" or "no such column" in words or "has no column" in words:

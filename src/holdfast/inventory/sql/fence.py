@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 
-from sqlalchemy import BindParameter, Connection, Engine, and_, bindparam, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import BindParameter, Connection, Engine, Select, Table, and_, bindparam, or_, select, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -24,66 +25,75 @@ from holdfast.store.api import Deposed
 
 _EPOCH: BindParameter[int] = bindparam("epoch")
 _TERM: BindParameter[int] = bindparam("term")
-_CURRENT_TERM = (
-    select(FENCE.c.term)
-    .where(FENCE.c.region == bindparam("region"))
-    .where(or_(FENCE.c.epoch < _EPOCH, and_(FENCE.c.epoch == _EPOCH, FENCE.c.term <= _TERM)))
-    .with_for_update(read=True)  # left out on SQLite, which has no such lock
-)
-"""Built once: building it takes longer than running it, and every transaction of a leader begins with it."""
+
+
+@cache
+def _current_term(table: Table) -> Select[tuple[int]]:
+    """Built once: building it takes longer than running it, and every transaction of a leader begins with it."""
+    columns = table.c
+    return (
+        select(columns.term)
+        .where(columns.region == bindparam("region"))
+        .where(or_(columns.epoch < _EPOCH, and_(columns.epoch == _EPOCH, columns.term <= _TERM)))
+        .with_for_update(read=True)  # left out on SQLite, which has no such lock
+    )
 
 
 @contextlib.contextmanager
-def fenced(engine: Engine, fence: Fence) -> Iterator[Connection]:
+def fenced(engine: Engine, fence: Fence, table: Table = FENCE) -> Iterator[Connection]:
     """A transaction of a term. Raises `Deposed` when the term is over; nothing was written then."""
     with writing(engine) as connection:
-        check(connection, fence)
+        check(connection, fence, table)
         yield connection
 
 
-def check(connection: Connection, fence: Fence) -> None:
+def check(connection: Connection, fence: Fence, table: Table = FENCE) -> None:
     """Lock the fence row until this transaction ends, so that no later term begins before."""
     # protection: C28
     own = {"region": fence.region, "epoch": fence.epoch, "term": fence.term}
-    if connection.execute(_CURRENT_TERM, own).first() is None:
+    if connection.execute(_current_term(table), own).first() is None:
         raise Deposed(f"term {fence.term} is over: the inventory has a later one; nothing was written")
 
 
-def raise_fence(engine: Engine, fence: Fence) -> None:
+def raise_fence(engine: Engine, fence: Fence, table: Table = FENCE) -> None:
     """Raise the fence to a new term. Waits for open transactions of the old term, as long as the timeouts allow."""
-    with _held_by(engine, fence.region), writing(engine) as connection:
-        _make_row(connection, fence.region)
-        row = and_(FENCE.c.region == fence.region, _earlier_than(fence))
-        raised = connection.execute(update(FENCE).where(row).values(epoch=fence.epoch, term=fence.term))
+    with _held_by(engine, fence.region, table), writing(engine) as connection:
+        _make_row(connection, fence.region, table)
+        row = and_(table.c.region == fence.region, _earlier_than(fence, table))
+        raised = connection.execute(update(table).where(row).values(epoch=fence.epoch, term=fence.term))
         if not raised.rowcount:
-            check(connection, fence)  # the same term again: the worker of this leader was restarted
+            check(connection, fence, table)  # the same term again: the worker of this leader was restarted
 
 
 @contextlib.contextmanager
-def _held_by(engine: Engine, region: str) -> Iterator[None]:
+def _held_by(engine: Engine, region: str, table: Table) -> Iterator[None]:
     """Turn a lock timeout into `FenceHeld` with the term that holds the fence."""
     try:
         yield
     except DatabaseAway as away:
         if isinstance(away.__cause__, DBAPIError) and is_lock_timeout(away.__cause__):
-            raise FenceHeld(current(engine, region).term) from away
+            raise FenceHeld(current(engine, region, table).term) from away
         raise
 
 
-def current(engine: Engine, region: str) -> Fence:
+def current(engine: Engine, region: str, table: Table = FENCE) -> Fence:
     """The latest term; (0, 0) before the first."""
     with reading(engine) as connection:
-        row = connection.execute(select(FENCE.c.epoch, FENCE.c.term).where(FENCE.c.region == region)).first()
+        row = connection.execute(select(table.c.epoch, table.c.term).where(table.c.region == region)).first()
     return Fence(region, row.epoch, row.term) if row else Fence(region, 0, 0)
 
 
-def _make_row(connection: Connection, region: str) -> None:
+def _make_row(connection: Connection, region: str, table: Table) -> None:
     values = {"region": region, "epoch": 0, "term": 0}
-    if connection.dialect.name == "postgresql":
-        connection.execute(postgresql.insert(FENCE).values(values).on_conflict_do_nothing())
-    else:
-        connection.execute(sqlite.insert(FENCE).values(values).on_conflict_do_nothing())
+    match connection.dialect.name:
+        case "postgresql":
+            connection.execute(postgresql.insert(table).values(values).on_conflict_do_nothing())
+        case "mysql":
+            connection.execute(mysql.insert(table).values(values).prefix_with("IGNORE"))
+        case _:
+            connection.execute(sqlite.insert(table).values(values).on_conflict_do_nothing())
 
 
-def _earlier_than(fence: Fence) -> ColumnElement[bool]:
-    return or_(FENCE.c.epoch < fence.epoch, and_(FENCE.c.epoch == fence.epoch, FENCE.c.term < fence.term))
+def _earlier_than(fence: Fence, table: Table) -> ColumnElement[bool]:
+    columns = table.c
+    return or_(columns.epoch < fence.epoch, and_(columns.epoch == fence.epoch, columns.term < fence.term))

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, bindparam, delete, exists, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Engine, delete, exists, func, or_, select, text, update
 
-from holdfast.inventory.api import DatabaseAway, Fence, InventoryMarks, MarkUnknown, OutboxRow, Row, Witness
+from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row, Witness
 from holdfast.inventory.changes import PastChange
 from holdfast.inventory.kinds import KINDS
+from holdfast.inventory.sql.control import SqlControl
 from holdfast.inventory.sql.engine import DatabaseTimeouts, is_postgres, reading, snapshot_options, translated_errors
-from holdfast.inventory.sql.fence import current, fenced, raise_fence
-from holdfast.inventory.sql.schema import CHANGES, IDENTITY, IGNORED, MARKS, OBJECTS, OUTBOX
+from holdfast.inventory.sql.fence import fenced
+from holdfast.inventory.sql.schema import CHANGES, CONTROL, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.model.control.mark import Mark
 
 KEYS_PER_QUERY = 500
-MARKS_KEPT = 1_000
-"""Marks kept per region. A store with an older one was restored from a backup."""
 
 _NAMED = CHANGES.c.old_key, CHANGES.c.new_key
 _ROWS = select(OBJECTS.c.key, OBJECTS.c.doc, OBJECTS.c.revision)
-
-# Built once: every batch of a leader makes a mark before its first write.
-_OF_REGION = MARKS.c.region == bindparam("of")
-_NEWEST_MARK = select(MARKS.c.number).where(_OF_REGION).order_by(MARKS.c.number.desc()).limit(1)
-_NONCE = select(MARKS.c.nonce).where(_OF_REGION, MARKS.c.number == bindparam("number"))
-_INSERT_MARK = insert(MARKS)
-_PRUNE_MARKS = delete(MARKS).where(_OF_REGION, MARKS.c.number <= bindparam("upto"))
 
 
 class SqlSnapshot:
@@ -75,11 +65,11 @@ class SqlSnapshot:
             raise
 
 
-class SqlInventory:
+class SqlInventory(SqlControl):
     """The `Inventory` of a fleet without OpenStack. Editors share its `engine`."""
 
     def __init__(self, engine: Engine, limits: DatabaseTimeouts | None = None) -> None:
-        self.engine = engine
+        super().__init__(engine, CONTROL)
         self._limits = limits or DatabaseTimeouts()
 
     @property
@@ -145,15 +135,6 @@ class SqlInventory:
             for batch in batches(ids):
                 connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(batch)))
 
-    def fleet(self) -> str | None:
-        with reading(self.engine) as connection:
-            return connection.execute(select(IDENTITY.c.fleet)).scalar_one_or_none()
-
-    def name_fleet(self, fence: Fence, fleet: str) -> None:
-        with fenced(self.engine, fence) as connection:
-            if connection.execute(select(IDENTITY.c.fleet)).scalar_one_or_none() is None:
-                connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
-
     def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
         found: dict[bytes, Witness] = {}
         with reading(self.engine) as connection:
@@ -167,39 +148,9 @@ class SqlInventory:
             after = _newest_change(connection) if upto is None else upto
             connection.execute(update(IDENTITY).where(IDENTITY.c.witness_after < after).values(witness_after=after))
 
-    def ignored(self) -> Collection[bytes]:
-        with reading(self.engine) as connection:
-            return set(connection.execute(select(IGNORED.c.key)).scalars())
-
     def revision(self) -> int:
         with reading(self.engine) as connection:
             return _newest_change(connection)
-
-    def mark(self, fence: Fence, stored: int, nonce: str = "") -> Mark:
-        with fenced(self.engine, fence) as connection:
-            if nonce and connection.execute(_NONCE, {"of": fence.region, "number": stored}).scalar() != nonce:
-                raise MarkUnknown(stored)  # protection: C40
-            newest = connection.execute(_NEWEST_MARK, {"of": fence.region}).scalar_one_or_none() or 0
-            made = Mark(max(newest, stored) + 1, uuid.uuid4().hex)
-            values = {"region": fence.region, "number": made.number, "nonce": made.nonce, "stored": stored}
-            connection.execute(_INSERT_MARK, values)
-            connection.execute(_PRUNE_MARKS, {"of": fence.region, "upto": made.number - MARKS_KEPT})
-        return made
-
-    def marks(self, region: str) -> InventoryMarks:
-        with reading(self.engine) as connection:
-            return _marks(connection, region)
-
-    def has_mark(self, region: str, mark: Mark) -> bool:
-        query = select(MARKS.c.nonce).where(MARKS.c.region == region, MARKS.c.number == mark.number)
-        with reading(self.engine) as connection:
-            return connection.execute(query).scalar_one_or_none() == mark.nonce
-
-    def fence(self, region: str) -> Fence:
-        return current(self.engine, region)
-
-    def raise_fence(self, fence: Fence) -> None:
-        raise_fence(self.engine, fence)
 
     def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> None:
         waiting = (OUTBOX.c.key, OUTBOX.c.before)
@@ -213,9 +164,6 @@ class SqlInventory:
                 doomed.difference_update(connection.execute(named).scalars())
             for revisions in batches(sorted(doomed)):
                 connection.execute(delete(CHANGES).where(CHANGES.c.revision.in_(revisions)))
-
-    def close(self) -> None:
-        self.engine.dispose()
 
 
 def _newest_witnesses(connection: Connection, keys: Sequence[bytes], after: int) -> dict[bytes, Witness]:
@@ -246,12 +194,6 @@ def _newest_change(connection: Connection) -> int:
     """The revision of the newest change, also when its history was pruned: an object keeps the revision of its own."""
     recorded: int | None = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one()
     return max(recorded or 0, _newest(connection))
-
-
-def _marks(connection: Connection, region: str) -> InventoryMarks:
-    query = select(func.min(MARKS.c.number), func.max(MARKS.c.number), func.max(MARKS.c.stored))
-    row = connection.execute(query.where(MARKS.c.region == region)).one()
-    return InventoryMarks(*(number or 0 for number in row))
 
 
 def _newest(connection: Connection) -> int:

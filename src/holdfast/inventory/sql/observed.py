@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Select, Table, and_, delete, func, select
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.mysql import Insert
 from sqlalchemy.sql.elements import ColumnElement
 
 from holdfast.inventory.api import ChangedKeys, DatabaseAway, Fence, ObservedRow
@@ -15,7 +17,7 @@ from holdfast.inventory.kinds import REGION_LABEL
 from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
-from holdfast.inventory.sql.schema import CHANGES, OBJECTS, OBSERVED
+from holdfast.inventory.sql.schema import CHANGES, CONTROL, OBJECTS, ControlTables
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import prefix_end
@@ -26,28 +28,38 @@ _Row = tuple[bytes, bytes]
 _NEWEST = select(func.max(CHANGES.c.revision))
 
 
-class SqlObserved:
-    """The `Observed` of a fleet without OpenStack."""
+class ObservedRows:
+    """Observed state in a table of these."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, tables: ControlTables) -> None:
         self.engine = engine
+        self.tables = tables
 
     def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[ObservedRow]:
-        query = select(OBSERVED.c.key, OBSERVED.c.doc, OBSERVED.c.at).where(*_under(OBSERVED, prefix, after))
-        query = query.where(OBSERVED.c.kind == kind)
+        columns = self.tables.observed.c
+        query = select(columns.key, columns.doc, columns.at).where(*_under(self.tables.observed, prefix, after))
+        query = query.where(columns.kind == kind)
         with reading(self.engine) as connection:
-            rows = _driver_rows(connection, query.order_by(OBSERVED.c.key).limit(most))
+            rows = _driver_rows(connection, query.order_by(columns.key).limit(most))
         times = {at: _aware(at) for at in {at for _, _, at in rows}}  # rows of one flush share their time
         return [ObservedRow(key, doc, times[at]) for key, doc, at in rows]
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> None:
-        with fenced(self.engine, fence) as connection:
+        observed = self.tables.observed
+        with fenced(self.engine, fence, self.tables.fence) as connection:
             if rows:
-                _upsert(connection, kind, rows, at)
+                _upsert(connection, observed, kind, rows, at)
             for batch in batches(sorted(gone)):
-                connection.execute(delete(OBSERVED).where(OBSERVED.c.key.in_(batch)))
+                connection.execute(delete(observed).where(observed.c.key.in_(batch)))
+
+
+class SqlObserved(ObservedRows):
+    """The `Observed` of a fleet without OpenStack."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine, CONTROL)
 
     def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:
         query = select(OBJECTS.c.key).where(*_under(OBJECTS, prefix, after)).order_by(OBJECTS.c.key).limit(most)
@@ -90,11 +102,16 @@ _SHARED = 20
 _SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 
-def _upsert(connection: Connection, kind: str, rows: Mapping[bytes, Sequence[bytes]], at: datetime) -> None:
+def _upsert(
+    connection: Connection, table: Table, kind: str, rows: Mapping[bytes, Sequence[bytes]], at: datetime
+) -> None:
     """Write through the driver: floods of reports arrive here, and SQLAlchemy's cost per row would dominate."""
     if connection.dialect.name != "sqlite":
         alone = sorted((key, kind, doc, at) for doc, keys in rows.items() for key in keys)
-        connection.exec_driver_sql(f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", alone)
+        if connection.dialect.name == "mysql":
+            connection.execute(*_mysql_upsert(table, alone))
+        else:
+            connection.exec_driver_sql(f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", alone)
         return
     written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # the format of SQLAlchemy
     left = sorted(itertools.chain.from_iterable(_not_updated(connection, *row, written) for row in rows.items()))
@@ -103,6 +120,12 @@ def _upsert(connection: Connection, kind: str, rows: Mapping[bytes, Sequence[byt
         values = ", ".join(["(?, ?, ?, ?)"] * len(batch))
         made = tuple(value for key, doc in batch for value in (key, kind, doc, written))
         connection.exec_driver_sql(f"{_INSERT}{values}{_OR_REPLACE}", made)
+
+
+def _mysql_upsert(table: Table, rows: Sequence[tuple[Any, ...]]) -> tuple[Insert, Sequence[Mapping[str, Any]]]:
+    query = mysql.insert(table)
+    query = query.on_duplicate_key_update(doc=query.inserted.doc, at=query.inserted.at)
+    return query, [dict(zip(("key", "kind", "doc", "at"), row, strict=True)) for row in rows]
 
 
 def _not_updated(connection: Connection, doc: bytes, keys: Sequence[bytes], at: str) -> Iterator[_Row]:
@@ -133,8 +156,9 @@ def _driver_rows(connection: Connection, query: Select[Any]) -> Sequence[tuple[A
 
 
 def _aware(at: datetime | str) -> datetime:
-    """SQLite stores times as text without a zone; all are UTC."""
-    return datetime.fromisoformat(at).replace(tzinfo=UTC) if isinstance(at, str) else at
+    """SQLite stores times as text without a zone, MySQL without a zone; all are UTC."""
+    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _region_of(key: bytes, doc: bytes) -> str:

@@ -4,9 +4,13 @@
 the store yet; `changes` is the history that `undo` uses and the witness of every delete; `observed` is the state that
 agents report; `marks` tie inventory and store together; `ignored` lists keys of the store that are left alone; `fence`
 has one row per region, `identity` one per inventory. Revisions are ids of the outbox: they only grow.
+
+`ControlTables` are those that an inventory needs whatever its objects are: in Neutron's database they have a prefix.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -16,14 +20,20 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    String,
     Table,
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.dialects.mysql import VARBINARY
 
 METADATA = MetaData()
 
 _ID = BigInteger().with_variant(Integer(), "sqlite")  # SQLite assigns row ids for exactly this type only
+
+# MySQL indexes only columns of a known length.
+KEY_COLUMN = LargeBinary().with_variant(VARBINARY(767), "mysql")
+_WORD = Text().with_variant(String(255), "mysql")
 
 OBJECTS = Table(
     "objects",
@@ -77,48 +87,66 @@ CHANGES = Table(
     Index("changes_to", "new_key", "revision"),
 )
 
-OBSERVED = Table(
-    "observed",
-    METADATA,
-    Column("key", LargeBinary, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("doc", LargeBinary, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-    sqlite_with_rowid=False,  # read and written by key, in floods
-)
 
-FENCE = Table(
-    "fence",
-    METADATA,
-    Column("region", Text, primary_key=True),
-    Column("epoch", BigInteger, nullable=False),
-    Column("term", BigInteger, nullable=False),
-)
+class ControlTables(NamedTuple):
+    """Tables of observed state, marks, ignored keys, fence and identity."""
 
-MARKS = Table(
-    "marks",
-    METADATA,
-    Column("region", Text, primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("nonce", Text, nullable=False),
-    Column("stored", BigInteger, nullable=False),
-)
-"""`stored` is the number of the mark that the store was known to hold when this one was made."""
+    observed: Table
+    fence: Table
+    marks: Table
+    ignored: Table
+    identity: Table
 
-IGNORED = Table(
-    "ignored",
-    METADATA,
-    Column("key", LargeBinary, primary_key=True),
-    Column("who", Text, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-)
 
-IDENTITY = Table(
-    "identity",
-    METADATA,
-    Column("only", Integer, primary_key=True),
-    Column("fleet", Text, nullable=False),
-    Column("witness_after", BigInteger, nullable=False, server_default="0"),
-)
-"""Changes up to the revision `witness_after` are no witnesses: an adoption has voided them."""
+def control_tables(metadata: MetaData, prefix: str = "") -> ControlTables:
+    """Make the control tables, with names that begin with `prefix`."""
+    observed = Table(
+        f"{prefix}observed",
+        metadata,
+        Column("key", KEY_COLUMN, primary_key=True),
+        Column("kind", _WORD, nullable=False),
+        Column("doc", LargeBinary, nullable=False),
+        Column("at", DateTime(timezone=True), nullable=False),
+        sqlite_with_rowid=False,  # read and written by key, in floods
+    )
+    fence = Table(
+        f"{prefix}fence",
+        metadata,
+        Column("region", _WORD, primary_key=True),
+        Column("epoch", BigInteger, nullable=False),
+        Column("term", BigInteger, nullable=False),
+    )
+    return ControlTables(observed, fence, *_identity_tables(metadata, prefix))
+
+
+def _identity_tables(metadata: MetaData, prefix: str) -> tuple[Table, Table, Table]:
+    """`stored` of a mark is the number of the mark that the store was known to hold when this one was made. Changes up
+    to the revision `witness_after` of the identity are no witnesses: an adoption has voided them."""
+    marks = Table(
+        f"{prefix}marks",
+        metadata,
+        Column("region", _WORD, primary_key=True),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("nonce", _WORD, nullable=False),
+        Column("stored", BigInteger, nullable=False),
+    )
+    ignored = Table(
+        f"{prefix}ignored",
+        metadata,
+        Column("key", KEY_COLUMN, primary_key=True),
+        Column("who", _WORD, nullable=False),
+        Column("why", Text, nullable=False),
+        Column("at", DateTime(timezone=True), nullable=False),
+    )
+    identity = Table(
+        f"{prefix}identity",
+        metadata,
+        Column("only", Integer, primary_key=True),
+        Column("fleet", _WORD, nullable=False),
+        Column("witness_after", BigInteger, nullable=False, server_default="0"),
+    )
+    return marks, ignored, identity
+
+
+CONTROL = control_tables(METADATA)
+OBSERVED, FENCE, MARKS, IGNORED, IDENTITY = CONTROL
