@@ -4,9 +4,9 @@ Keys are the store's keys, as bytes and in the order of bytes; documents are the
 objects are equal bytes. Calls block: callers with an event loop make them in a thread. An unreachable database raises
 `DatabaseAway`. Writes are fenced: a leader whose term is over gets `Deposed`, and nothing was written.
 
-Changes are found through the outbox. It is read without a position: a row that commits late has a low id, and a reader
-that remembers "read up to 17" would never see it (C37). Note the rows, read the present state, write it to the store,
-then settle those rows.
+Changes are found through the outbox: note the rows, read the present state, write it to the store, then settle those
+rows. A row that commits late has a low id, and a reader that remembers "read up to 17" would never see it (C37): a
+reader that reads on by position also reads the outbox from its beginning from time to time.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Inventory(Protocol):
         ...
 
     def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
-        """Read unsettled changes. `after` pages through them within one pass and must not be remembered (C37)."""
+        """Read unsettled changes with ids above `after`, in the order of their ids; fewer than `most` only at the end.
+        Rows with lower ids may still be committed (C37)."""
         ...
 
     def settle(self, fence: Fence, ids: Sequence[int]) -> None:

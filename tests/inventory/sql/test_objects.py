@@ -1,4 +1,4 @@
-"""The leader's side of the inventory: snapshots, the outbox without a position, the schema, and wake-ups."""
+"""The leader's side of the inventory: snapshots, the outbox, the schema, and wake-ups."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, text
 
 from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.edit.editor import Editor
-from holdfast.inventory.sql.engine import DatabaseTimeouts, database_url, open_engine, reading, writing
+from holdfast.inventory.sql.engine import DatabaseTimeouts, database_url, open_engine, reading
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.inventory.sql.schema import METADATA, OUTBOX
+from holdfast.inventory.sql.schema import METADATA
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.host import HOST
 from holdfast.testing.fakes.inventory import fresh_engine
-from holdfast.testing.fault import fault
 from holdfast.testing.real.postgres import Postgres
 from tests.inventory.harness import REGION, endpoint, endpoint_key, host, subnet
 
@@ -85,24 +84,6 @@ def test_the_id_of_a_settled_row_is_never_reused(editor: Editor, inventory: SqlI
     inventory.settle(FENCE, [first.revision])
     (second,) = editor.change([host(2)], who="alice")
     assert second.revision > first.revision
-
-
-@fault(
-    "C37",
-    without="holdfast.inventory.sql.objects:SqlInventory.outbox",
-    by="tests.inventory.without_protection:outbox_by_position",
-)
-def test_C37_a_row_that_commits_late_is_seen(postgres_engine: Engine) -> None:
-    inventory = SqlInventory(postgres_engine)
-    inventory.raise_fence(FENCE)
-    with writing(postgres_engine) as slow:
-        slow.execute(insert(OUTBOX).values(key=b"early"))
-        with writing(postgres_engine) as quick:
-            quick.execute(insert(OUTBOX).values(key=b"late"))
-        seen = inventory.outbox(10)
-        inventory.settle(FENCE, [one.id for one in seen])
-    assert [one.key for one in seen] == [b"late"]
-    assert [one.key for one in inventory.outbox(10)] == [b"early"]
 
 
 def test_the_fleet_id_is_set_once(inventory: SqlInventory) -> None:

@@ -113,7 +113,6 @@ class SqlInventory(SqlControl):
             return {row[0]: row[1] for row in connection.execute(query.group_by(OBJECTS.c.network))}
 
     def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
-        # protection: C37, no position is remembered between two passes
         query = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)
         with reading(self.engine) as connection:
             return [OutboxRow(*row) for row in connection.execute(query.order_by(OUTBOX.c.id).limit(most))]

@@ -30,6 +30,11 @@ class Dirty(Generic[K]):
     def __contains__(self, key: object) -> bool:
         return key in self._keys
 
+    @property
+    def is_everything(self) -> bool:
+        """True if everything is marked: a full pass is next."""
+        return bool(self._everything)
+
     def oldest(self) -> Instant:
         """Return when the oldest mark was made; NEVER when nothing is marked."""
         first = next(iter(self._keys.values()), NEVER)

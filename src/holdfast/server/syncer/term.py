@@ -189,7 +189,11 @@ class SyncerTerm:
             new_keys=self.moves.find,
             before_write=self._before_write,
         )
-        self.outbox = Outbox(inventory, syncer.run_in_thread, fence, self.layout.has, lambda: self.may_settle)
+        self.outbox = Outbox(
+            *(inventory, syncer.run_in_thread, fence, self.layout.has, now),
+            may_settle=lambda: self.may_settle,
+            is_pass_next=lambda: self.reconciler.dirty.is_everything,
+        )
         self.witness = WitnessGate(self.moves.wanted_at)
         self.witnesses = WitnessLookup(self.witness, inventory, syncer.run_in_thread, now)
         identity_gate.wanted_at, identity_gate.edited_at = self.moves.wanted_at, self._edited_at
