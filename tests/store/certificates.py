@@ -35,11 +35,18 @@ class Authority:
         self.pem = folder / f"{name}.pem"
         self.pem.write_bytes(cert.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, usages: Sequence[ObjectIdentifier], *, common_name: bool = False) -> Pair:
+    def issue(
+        self,
+        name: str,
+        usages: Sequence[ObjectIdentifier],
+        *,
+        common_name: bool = False,
+        valid_for: datetime.timedelta = DAY,
+    ) -> Pair:
         """A leaf for 127.0.0.1, in files called `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
         oid = NameOID.COMMON_NAME if common_name else NameOID.ORGANIZATION_NAME
-        builder = self._builder(x509.Name([x509.NameAttribute(oid, name)]), key.public_key())
+        builder = self._builder(x509.Name([x509.NameAttribute(oid, name)]), key.public_key(), valid_for)
         address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         builder = builder.add_extension(address, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
@@ -52,7 +59,9 @@ class Authority:
         )
         return pair
 
-    def _builder(self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, valid_for: datetime.timedelta = DAY
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -61,5 +70,5 @@ class Authority:
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - DAY)
-            .not_valid_after(now + DAY)
+            .not_valid_after(now + valid_for)
         )

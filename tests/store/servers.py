@@ -11,6 +11,7 @@ import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +21,50 @@ from holdfast.testing.real.processes import Process, reserved_ports, tool, wait_
 from tests.store.certificates import Authority, Pair
 
 
+@dataclass(frozen=True)
+class RunningEtcd:
+    """An etcd of these tests."""
+
+    url: str
+    own_port: int
+    process: Process
+
+    def restart(self) -> None:
+        """Start it again, with its files as they are now, and wait until it is healthy."""
+        if self.process.alive:
+            self.process.kill()
+        self.process.start()
+        # It listens long before it answers, and a client's deadline would pass meanwhile.
+        wait_until(lambda: _is_healthy(self.own_port), f"etcd is healthy: {self.process.output[-2000:]}", within=60)
+
+
 @contextlib.contextmanager
-def tls_etcd(folder: Path, authority: Authority, server: Pair) -> Iterator[str]:
-    """An etcd that asks for client certificates; gives its URL."""
+def tls_etcd(folder: Path, authority: Authority, server: Pair) -> Iterator[RunningEtcd]:
+    """An etcd that asks for client certificates."""
     options = ["--cert-file", str(server.cert), "--key-file", str(server.key)]
-    with _etcd(folder, "https", [*options, "--client-cert-auth", "--trusted-ca-file", str(authority.pem)]) as url:
-        yield url
+    with _etcd(folder, "https", [*options, "--client-cert-auth", "--trusted-ca-file", str(authority.pem)]) as etcd:
+        yield etcd
 
 
 @contextlib.contextmanager
 def etcd_without_gateway(folder: Path) -> Iterator[str]:
     """An etcd whose JSON gateway is switched off; gives its URL."""
-    with _etcd(folder, "http", ["--enable-grpc-gateway=false"]) as url:
-        yield url
+    with _etcd(folder, "http", ["--enable-grpc-gateway=false"]) as etcd:
+        yield etcd.url
 
 
 @contextlib.contextmanager
-def _etcd(folder: Path, scheme: str, options: Sequence[str]) -> Iterator[str]:
+def _etcd(folder: Path, scheme: str, options: Sequence[str]) -> Iterator[RunningEtcd]:
     """Run a healthy etcd."""
     with reserved_ports(3) as (port, peer_port, own_port):
         url, peer, own = f"{scheme}://127.0.0.1:{port}", *(f"http://127.0.0.1:{one}" for one in (peer_port, own_port))
         command = etcd_command("etcd", folder / "data", url, peer, options=["--listen-metrics-urls", own, *options])
-        process = Process(command, log=folder / "etcd.log")
-        process.start()
+        etcd = RunningEtcd(url, own_port, Process(command, log=folder / "etcd.log"))
         try:
-            # It listens long before it answers, and a client's deadline would pass meanwhile.
-            wait_until(lambda: _is_healthy(own_port), f"etcd is healthy: {folder / 'etcd.log'}", within=60)
-            yield url
+            etcd.restart()
+            yield etcd
         finally:
-            process.kill()
+            etcd.process.kill()
 
 
 def switch_authentication_on(url: str, password: str, *login: str) -> None:

@@ -124,30 +124,30 @@ def test_an_unreachable_endpoint(state: Path) -> None:
 
 
 def test_a_certificate_of_another_ca(state: Path, authority: Authority) -> None:
-    with tls_etcd(state, authority, authority.issue("server", [SERVER, CLIENT])) as url:
-        result = doctor(url, flags=login(Authority(state, "other"), state))
+    with tls_etcd(state, authority, authority.issue("server", [SERVER, CLIENT])) as etcd:
+        result = doctor(etcd.url, flags=login(Authority(state, "other"), state))
     assert_one_sentence(result, "is not signed by the CA in store.ca_file")
 
 
 def test_a_wrong_password(state: Path, authority: Authority) -> None:
-    with tls_etcd(state, authority, authority.issue("server", [SERVER, CLIENT])) as url:
-        switch_authentication_on(url, "right", *etcdctl_login(authority))
-        wrong = doctor(url, flags=login(authority, state, "wrong"))
-        right = doctor(url, flags=login(authority, state, "right"))
+    with tls_etcd(state, authority, authority.issue("server", [SERVER, CLIENT])) as etcd:
+        switch_authentication_on(etcd.url, "right", *etcdctl_login(authority))
+        wrong = doctor(etcd.url, flags=login(authority, state, "wrong"))
+        right = doctor(etcd.url, flags=login(authority, state, "right"))
     assert_one_sentence(wrong, "refuses our password; check store.user and the content of store.password_file")
     assert (right.exit_code, complaints(right)) == (0, [])
 
 
 def test_a_client_certificate_with_a_common_name_under_authentication(state: Path, authority: Authority) -> None:
-    with tls_etcd(state, authority, authority.issue("server", [SERVER, CLIENT])) as url:
-        switch_authentication_on(url, "right", *etcdctl_login(authority))
-        result = doctor(url, flags=login(authority, state, "right", common_name=True))
+    with tls_etcd(state, authority, authority.issue("server", [SERVER, CLIENT])) as etcd:
+        switch_authentication_on(etcd.url, "right", *etcdctl_login(authority))
+        result = doctor(etcd.url, flags=login(authority, state, "right", common_name=True))
     assert_one_sentence(result, "refuses client certificates with a Common Name while etcd's authentication is on")
 
 
 def test_a_server_certificate_without_client_usage(state: Path, authority: Authority) -> None:
-    with tls_etcd(state, authority, authority.issue("server", [SERVER])) as url:
-        result = doctor(url, flags=login(authority, state))
+    with tls_etcd(state, authority, authority.issue("server", [SERVER])) as etcd:
+        result = doctor(etcd.url, flags=login(authority, state))
     assert_one_sentence(result, "its server certificate needs the clientAuth usage too")
 
 

@@ -37,8 +37,8 @@ def authority(home: Path) -> Authority:
 
 @pytest.fixture
 def tls(home: Path, authority: Authority) -> Iterator[str]:
-    with tls_etcd(home, authority, authority.issue("server", BOTH)) as url:
-        yield url
+    with tls_etcd(home, authority, authority.issue("server", BOTH)) as etcd:
+        yield etcd.url
 
 
 def complaint(connection: Connection) -> str:
@@ -150,8 +150,8 @@ def test_a_client_certificate_with_a_common_name_under_authentication(tls: str, 
 
 
 def test_a_server_certificate_without_client_usage(home: Path, authority: Authority) -> None:
-    with tls_etcd(home, authority, authority.issue("server", [SERVER])) as url:
-        said = complaint(client(url, authority))
+    with tls_etcd(home, authority, authority.issue("server", [SERVER])) as etcd:
+        said = complaint(client(etcd.url, authority))
     assert said.startswith("StoreRefused")
     assert "its server certificate needs the clientAuth usage too" in said
 

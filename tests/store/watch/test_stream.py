@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
 
 from holdfast.model.base.time import Duration
-from holdfast.store.transport.http import MemberAddress
+from holdfast.store.transport.http import ConnectionLost, MemberAddress, connect
+from holdfast.store.transport.tls import TlsFiles
 from holdfast.store.watch.stream import FULL_READ, MOST_BUFFERED, WatchStream
+from tests.store.certificates import SERVER, Authority
 
 GATHER = Duration(milliseconds=50)
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -86,3 +93,38 @@ def test_a_reader_that_does_not_keep_up_stops_the_reading_until_it_does() -> Non
         return [*seen, wire.reading]
 
     assert asyncio.run(main()) == [False, True]
+
+
+def test_a_tls_stream_that_ends_while_it_is_not_read_ends_without_an_error_in_the_loop(tmp_path: Path) -> None:
+    """asyncio delivers what is left while it shuts the connection down, and does not bear an abort meanwhile."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", [SERVER])
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(pair.cert, pair.key)
+
+    served = asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + chunk(10))
+        await asyncio.sleep(GATHER.total_seconds() / 5)  # it is paused now
+        writer.write(chunk(10) + b"0\r\n\r\n")
+        writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await asyncio.sleep(2 * GATHER.total_seconds())
+        writer.transport.abort()
+        served.set()
+
+    async def main() -> list[object]:
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=serving)
+        endpoint = MemberAddress.parse(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        stream = WatchStream(endpoint, "/v3/watch", b"{}", "", GATHER)
+        await connect(endpoint, TlsFiles(authority.pem).load(), stream)
+        with pytest.raises(ConnectionLost):  # noqa: PT012 -- the second read or the third
+            while True:
+                await stream.read()
+        await served.wait()
+        server.close()
+        return errors
+
+    assert asyncio.run(main()) == []

@@ -22,6 +22,7 @@ from holdfast.store.transport import failures, wire
 from holdfast.store.transport.endpoints import MemberList, RevisionFloor, spread
 from holdfast.store.transport.failures import Failed, Login
 from holdfast.store.transport.http import ConnectionLost, ConnectionPool, MemberAddress, NotSent, Reply
+from holdfast.store.transport.tls import TlsContext, TlsFiles
 
 
 class _Headed(Protocol):
@@ -46,22 +47,11 @@ class Connection:
     """Called each time a token is fetched, so that a password changed on disk takes effect."""
     deadline: Duration = Duration(seconds=5)
 
-    def tls(self) -> ssl.SSLContext | None:
+    def tls(self) -> TlsContext | None:
         """Return the TLS context for https endpoints. Raises `StoreRefused` when a file is unusable."""
         if not any(url.startswith("https:") for url in self.endpoints):
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-        except (OSError, ssl.SSLError) as error:
-            raise StoreRefused(f"store.ca_file {self.ca} is not a readable CA certificate ({error})") from error
-        if self.cert is not None:
-            try:
-                context.load_cert_chain(self.cert, self.key)
-            except (OSError, ssl.SSLError) as error:
-                raise StoreRefused(
-                    f"store.cert_file {self.cert} and store.key_file {self.key} are not a usable pair ({error})"
-                ) from error
-        return context
+        return TlsContext(TlsFiles(self.ca, self.cert, self.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +124,11 @@ class Gateway:
         self.tokens = Tokens(self._authenticate if connection.user else None)
         self.dated: tuple[bytes, Instant] | None = None
         """The Date header of the last answer, and when it arrived."""
-        self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls) for url in self.urls}
+        self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls_context) for url in self.urls}
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the context for a new connection."""
+        return self.tls.current() if self.tls is not None else None
 
     async def call(self, call: GatewayCall[R]) -> R:
         """Return the answer of the first member that gives one. Raises `StoreAway` or a `StoreError`."""
@@ -142,7 +136,10 @@ class Gateway:
         until = clock() + self.connection.deadline.total_seconds()
         asked = self.endpoints.floor
         failed: list[Failed] = []
-        order = self.endpoints.order(self.now())
+        now = self.now()
+        if self.tls is not None:
+            self.tls.check(now)
+        order = self.endpoints.order(now)
         for left, url in zip(range(len(order), 0, -1), order, strict=True):
             share = (until - clock()) / left
             outcome = await self.call_member(url, call, asked, share)

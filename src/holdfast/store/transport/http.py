@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -92,6 +93,12 @@ async def connect(endpoint: MemberAddress, tls: ssl.SSLContext | None, protocol:
     return protocol
 
 
+def abort_soon(transport: asyncio.Transport) -> None:
+    """Abort the connection in the loop's next turn: while asyncio delivers the last bytes of a TLS connection it raises
+    when a protocol aborts it, and an error in the loop ends the process."""
+    asyncio.get_running_loop().call_soon(transport.abort)
+
+
 class HttpConnection(asyncio.Protocol):
     """One connection; `request` may be called again once it has returned."""
 
@@ -104,11 +111,13 @@ class HttpConnection(asyncio.Protocol):
         self._date = b""
         self._body: list[bytes | bytearray] = []
         self._begun = False
+        self._closed = False
 
     @property
     def usable(self) -> bool:
         return (
             self._transport is not None
+            and not self._closed
             and not self._transport.is_closing()
             and self._http.our_state is h11.IDLE
             and self._http.their_state is h11.IDLE
@@ -135,8 +144,9 @@ class HttpConnection(asyncio.Protocol):
             raise
 
     def close(self) -> None:
+        self._closed = True
         if self._transport is not None:
-            self._transport.abort()
+            abort_soon(self._transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -200,7 +210,7 @@ class ConnectionPool:
     """Connections to one endpoint, kept for reuse."""
 
     endpoint: MemberAddress
-    tls: ssl.SSLContext | None
+    tls: Callable[[], ssl.SSLContext | None]
     _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS))
     _idle: list[HttpConnection] = field(default_factory=list)
     _busy: set[HttpConnection] = field(default_factory=set)
@@ -211,7 +221,7 @@ class ConnectionPool:
         connection = self._kept()
         fresh = connection is None
         try:
-            connection = connection or await connect(self.endpoint, self.tls, HttpConnection(self.endpoint))
+            connection = connection or await connect(self.endpoint, self.tls(), HttpConnection(self.endpoint))
         except BaseException:
             self._free.release()
             raise

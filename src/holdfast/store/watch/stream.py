@@ -13,7 +13,7 @@ import h11
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER
-from holdfast.store.transport.http import ConnectionLost, MemberAddress
+from holdfast.store.transport.http import ConnectionLost, MemberAddress, abort_soon
 from holdfast.store.watch.chunks import ChunkedLines
 
 BUFFER = 256 << 10
@@ -86,7 +86,7 @@ class WatchStream(asyncio.BufferedProtocol):
             self._resume.cancel()
             self._resume = None
         if self._transport is not None:
-            self._transport.abort()
+            abort_soon(self._transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -194,7 +194,7 @@ class Watch:
         stream = WatchStream(endpoint, wire.WATCH, self._encode_request(), token, self.gather)
         try:
             async with asyncio.timeout(timeout):
-                await connect(endpoint, self.gateway.tls, stream)
+                await connect(endpoint, self.gateway.tls_context(), stream)
         except (TimeoutError, NotSent) as error:
             self.gateway.endpoints.failed(url, self.gateway.now())
             cause = error.__cause__ if isinstance(error, NotSent) else error

@@ -94,8 +94,18 @@ class Placed(NamedTuple):
 class RealFleet(ServerGroup):
     """Servers and agents with their folders below `home`; agents are `agents`, by host."""
 
-    def __init__(self, cluster: EtcdCluster, database: str, home: Path, *, servers: int, hosts: int) -> None:
-        self.home, self.database = home, database.replace("+psycopg", "")
+    def __init__(
+        self,
+        cluster: EtcdCluster,
+        database: str,
+        home: Path,
+        *,
+        servers: int,
+        hosts: int,
+        settings: Mapping[str, str] = {},
+    ) -> None:
+        """`settings` are for every daemon."""
+        self.home, self.database, self._settings = home, database.replace("+psycopg", ""), settings
         self.runtime = home / "run"
         self.kernels = {host_name(number): home / f"{host_name(number)}.kernel.json" for number in range(1, hosts + 1)}
         self.agents = {name: self._agent(cluster, name) for name in self.kernels}
@@ -121,6 +131,7 @@ class RealFleet(ServerGroup):
             "paths.runtime": str(self.runtime / name),
             "paths.state": str(self.home / "state" / name),
             "store.endpoints": ",".join(cluster.endpoints),
+            **self._settings,
             **settings,
         }
         return [*HOLDFAST, role, *(word for field, value in own.items() for word in ("--set", f"{field}={value}"))]
@@ -217,10 +228,12 @@ def _shape(workload: int, at: Placed, here: int) -> Shape:
 
 
 @contextlib.contextmanager
-def real_fleet(cluster: EtcdCluster, database: str, *, servers: int = 1, hosts: int = 2) -> Iterator[RealFleet]:
+def real_fleet(
+    cluster: EtcdCluster, database: str, *, servers: int = 1, hosts: int = 2, settings: Mapping[str, str] = {}
+) -> Iterator[RealFleet]:
     """Run servers and agents on this etcd and this database until the block ends."""
     with folder() as home:
-        fleet = RealFleet(cluster, database, home, servers=servers, hosts=hosts)
+        fleet = RealFleet(cluster, database, home, servers=servers, hosts=hosts, settings=settings)
         try:
             migrate(fleet.engine)
             fleet.change([host(number) for number in range(1, hosts + 1)])
