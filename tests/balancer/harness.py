@@ -80,9 +80,11 @@ class TruthfulProber:
 
     def _result(self, target: TargetSpec) -> ProbeResult:
         name = target.id.partition("/")[0]
-        passed = name not in self._truth.down and not self._truth.late
-        code = ProbeCode.L4OK if passed else ProbeCode.L4CON
-        return ProbeResult(target.id, passed, code, seconds(0.001), self._node.clock.now(), self._truth.late)
+        passed = name not in self._truth.down | self._truth.no_route and not self._truth.late
+        failed = ProbeCode.NOROUTE if name in self._truth.no_route else ProbeCode.L4CON
+        code = ProbeCode.L4OK if passed else failed
+        now, generation = self._node.clock.now(), target.generation
+        return ProbeResult(target.id, passed, code, seconds(0.001), now, self._truth.late, generation=generation)
 
 
 class Truth:
@@ -92,6 +94,7 @@ class Truth:
         self.down: set[str] = set()
         self.mute: set[str] = set()
         """Of these no probe has come home yet."""
+        self.no_route: set[str] = set()
         self.dead = False
         self.late = False
         self.blind = ""

@@ -120,16 +120,16 @@ def test_a_backend_without_a_check_is_up() -> None:
 
 
 def test_a_changed_check_keeps_the_state_until_it_has_a_verdict() -> None:
-    changed = rechecked(UP, ["web"], ["web"])
+    changed = rechecked(UP, ["web"], ["web"], NOW)
     assert changed.state is HealthState.UP
     assert after(changed, "--").state is HealthState.UP
     assert after(changed, "---").state is HealthState.DOWN
-    assert after(rechecked(DOWN, ["web"], ["web"]), "+").state is HealthState.UP
+    assert after(rechecked(DOWN, ["web"], ["web"], NOW), "+").state is HealthState.UP
 
 
 def test_an_unchanged_check_keeps_its_count() -> None:
     degraded = after(UP, "--")
-    assert rechecked(degraded, ["web", "ping"], ["ping"]).counts["web"] == degraded.counts["web"]
+    assert rechecked(degraded, ["web", "ping"], ["ping"], NOW).counts["web"] == degraded.counts["web"]
 
 
 def test_resume_and_enable_begin_with_unknown() -> None:

@@ -1,12 +1,15 @@
 """The gates of the VIP reconciler: warm-up, known health, the pause of one frontend, and the announced address.
 
-`no_prober`: the prober is silent, so health is going stale; no change that follows from health is written (B21).
+`no_prober`: the prober is silent, or has no route to any backend (B27), so health is going stale; no change that
+follows from health is written (B21).
 `no_health`: no backend of the frontend has a known state, or this one is unknown and the prober has delivered no result
 since the start; what the dataplane held at the start stays (B22). What an operator asked of a backend passes both
-gates. What the dataplane lost is restored also while the prober is silent: the prober's last report still allowed it
-(B15). A paused frontend stays exactly as it is programmed until it is resumed, whatever its backends do.
+gates. A frontend is judged as a whole (B29): while health is stale, its changes pass together, with the health last
+known, if one of them is an operator's, and else none passes, so that lowering the primaries never goes without raising
+the standby. What the dataplane lost is restored also while the prober is silent: the prober's last report still
+allowed it (B15). A paused frontend stays exactly as it is programmed until it is resumed, whatever its backends do.
 `announced`: the address is withdrawn before its VIP is deleted, so that clients are routed elsewhere before the VIP
-stops serving.
+stops serving. The brake guards VIPs: an entry of a VIP that stays is never held by it (B26).
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.balancer.desired.state import FrontendState
-from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import KINDS, NO_BACKEND, BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Brake, Change, Closed, Op, PauseGate, Reason
@@ -26,6 +30,7 @@ _ANNOUNCER_SILENT_AFTER = Duration(seconds=30)
 
 class HealthReason(Reason):
     NO_PROBER = "the prober is silent, so the health of the backends is stale"
+    NO_ROUTE = "this machine has no route to any backend, so their health is stale"
     NO_HEALTH = "nothing is known of its backends yet, so what is programmed stays"
 
 
@@ -76,12 +81,16 @@ class HealthGate:
     """Tells whether the prober has delivered a result since the start."""
     since: Instant
     programmed: Programmed
+    entries: Callable[[Vip], Mapping[BackendId, BackendEntry]]
+    """Returns what is programmed for the backends of a VIP."""
     silent_since: Instant | None = None
-    """The last report of a prober that is silent; None while it reports."""
+    """The last report of a prober that is silent or cut off; None while it reports."""
+    reason: HealthReason = HealthReason.NO_PROBER
 
-    def on_prober(self, silent_since: Instant | None) -> bool:
-        """Note whether the prober is silent, and since when. Returns True if it fell silent or reports again."""
+    def on_prober(self, silent_since: Instant | None, reason: HealthReason = HealthReason.NO_PROBER) -> bool:
+        """Note whether the prober is silent or cut off, and since when. Returns True if that has changed."""
         was_silent, self.silent_since = self.silent_since is not None, silent_since
+        self.reason = reason
         return was_silent != (silent_since is not None)
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
@@ -89,12 +98,21 @@ class HealthGate:
         backend = change.key.backend
         if found is None or (backend != NO_BACKEND and backend in found.held):
             return None
-        if not found.known or (backend in found.unknown and not self.has_results()):  # protection: B22
+        if not found.known or (found.unknown and not self.has_results()):  # protection: B22
             opens = f"a first result of a backend of {found.name}"
             return Closed("no_health", HealthReason.NO_HEALTH, self.since, opens, found.name)
-        if self.silent_since is not None and change.op is not Op.DELETE and not self._restores(change):
-            return Closed("no_prober", HealthReason.NO_PROBER, self.silent_since, "the prober's next report")
+        if self.silent_since is not None and not self._restores(change) and not self._has_request(found, change.key):
+            opens = "the prober's next report" if self.reason is HealthReason.NO_PROBER else "a route to any backend"
+            return Closed("no_prober", self.reason, self.silent_since, opens)
         return None
+
+    def _has_request(self, found: FrontendState, key: VipKey) -> bool:  # protection: B29
+        """B29: tell whether an operator asked for one of the outstanding changes of this frontend: a backend that is
+        held, or has left the configuration, still gets flows, or a weight is not the one that was asked for."""
+        return any(
+            entry.weight and (one in found.held or one not in found.members or entry.weight != found.weight(one, entry))
+            for one, entry in self.entries(key.vip).items()
+        )
 
     def _restores(self, change: Change[VipKey, Value]) -> bool:
         """Tell whether the change only restores what another program removed (protection: B15)."""
@@ -103,6 +121,36 @@ class HealthGate:
         if was is None or wanted is None or found == was:
             return False
         return _serves(wanted) == _serves(was)
+
+
+class VipBrake(Brake[VipKey, Value]):
+    """Brake on VIPs: many of them at once are held, each with its entries.
+
+    Backends come and go with every scaling, so a backend that leaves a VIP is no loss: held back, it would keep its
+    share of new flows without being probed (B26).
+    """
+
+    def __init__(self, name: str, held: Callable[[], Iterable[VipKey]], is_wanted: Callable[[Vip], bool]) -> None:
+        """`held` returns the keys in the dataplane; `is_wanted` tells whether a frontend has this VIP."""
+        super().__init__(name, KINDS)
+        self._in_dataplane = held
+        self._is_wanted = is_wanted
+        self._counted = (NEVER, 0, 0)
+        """When VIPs were counted, how many of them are going, and how many there are."""
+
+    def counts(self, change: Change[VipKey, Value]) -> bool:  # protection: B26
+        """B26: an entry counts only with its VIP."""
+        return change.key.backend == NO_BACKEND or not self._is_wanted(change.key.vip)
+
+    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        if change.op is not Op.DELETE or change.key.backend == NO_BACKEND or self._is_wanted(change.key.vip):
+            return super().judge(change, tally, have, now)
+        if self._counted[0] != now:  # once per plan
+            vips = [key.vip for key in self._in_dataplane() if key.backend == NO_BACKEND]
+            self._counted = now, sum(not self._is_wanted(vip) for vip in vips), len(vips)
+        _, going, there = self._counted
+        whole = Change(Op.DELETE, VipKey(change.key.vip), change.old, None)
+        return super().judge(whole, {Op.DELETE: going}, there, now)
 
 
 @dataclass(slots=True)

@@ -78,6 +78,13 @@ class Health:
     counts: Mapping[str, CheckCount] = field(default_factory=dict)
     since: Instant = NEVER
     why: str = "not probed yet"
+    probed: bool = False
+    """True once a result has counted, also if an operator's hold has made the state unknown again."""
+
+    @property
+    def is_newcomer(self) -> bool:
+        """True for a backend that was never probed, and is not known to serve already (B30)."""
+        return not self.is_known and not self.probed and not any(count.careful for count in self.counts.values())
 
     @property
     def is_known(self) -> bool:
@@ -102,12 +109,17 @@ def fresh(checks: Iterable[str], now: Instant, *, serving: bool = False) -> Heal
     return Health(HealthState.UNKNOWN, counts, now)
 
 
-def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str]) -> Health:
-    """Health after a change of the checks: the state stays until the new checks have a verdict (B5)."""
-    restarted = set(changed)
+def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str], now: Instant) -> Health:
+    """Health after a change of the checks: the state stays until the new checks have a verdict (B5).
+
+    Without any check left the backend is up, whatever the old ones said (B32).
+    """
+    restarted, names = set(changed), list(checks)
+    if not names and health.state in (HealthState.UNKNOWN, HealthState.DOWN):  # protection: B32
+        return replace(fresh((), now), probed=health.probed)
     careful = health.state is HealthState.UP
     kept = {check: count for check, count in health.counts.items() if check not in restarted}
-    return replace(health, counts={check: kept.get(check, CheckCount(careful=careful)) for check in checks})
+    return replace(health, counts={check: kept.get(check, CheckCount(careful=careful)) for check in names})
 
 
 def step(health: Health, signal: Signal, now: Instant) -> Health:
@@ -126,8 +138,8 @@ def _probed(health: Health, signal: Signal, now: Instant) -> Health:
     counts = {**health.counts, signal.check: _counted(before, signal.rules, passed=passed)}
     verdict = _combined(counts.values())
     if verdict in (HealthState.UNKNOWN, health.state):
-        return replace(health, counts=counts)
-    return Health(verdict, counts, now, signal.why)
+        return replace(health, counts=counts, probed=True)
+    return Health(verdict, counts, now, signal.why, probed=True)
 
 
 def _counted(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> CheckCount:
@@ -159,12 +171,12 @@ def _nothing(health: Health, signal: Signal, now: Instant) -> Health:
 
 
 def _to(state: HealthState) -> Callable[[Health, Signal, Instant], Health]:
-    return lambda health, signal, now: Health(state, health.counts, now, signal.why)
+    return lambda health, signal, now: Health(state, health.counts, now, signal.why, health.probed)
 
 
 def _restarted(health: Health, signal: Signal, now: Instant) -> Health:
     """End an operator's hold: the health from before it is too old to count."""
-    return fresh(health.counts, now)
+    return replace(fresh(health.counts, now), probed=health.probed)
 
 
 _RESULTS = (HealthEvent.PASSED, HealthEvent.FAILED, HealthEvent.LATE)

@@ -19,7 +19,7 @@ from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.pools import Serving
 from holdfast.balancer.desired.state import BalancerState, HealthTransition
-from holdfast.balancer.gates import AnnouncedGate, FrontendPauseGate, HealthGate, WarmUpGate
+from holdfast.balancer.gates import AnnouncedGate, FrontendPauseGate, HealthGate, HealthReason, VipBrake, WarmUpGate
 from holdfast.balancer.health import HealthState
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.peers import digest
@@ -31,7 +31,7 @@ from holdfast.balancer.traffic import TrafficMeter
 from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey
 from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
-from holdfast.reconcile import Away, Brake, PauseGate, Synced, SyncGate
+from holdfast.reconcile import Away, PauseGate, Synced, SyncGate
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
@@ -80,14 +80,15 @@ class VipReconciler:
         self.pauses = FrontendPauseGate(balancer.frontend_state)
         self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(lambda: balancer.warm, balancer.frontend_state)
-        self.brake: Brake[VipKey, Value] = Brake(f"{VIPS_WORKER}/brake", KINDS)
-        self.announced_gate = AnnouncedGate(self.brake, self._is_announced)
         self.target = VipTarget(dataplane, self._log_moves)
+        self.brake = VipBrake(f"{VIPS_WORKER}/brake", lambda: self.target.held, lambda vip: vip in balancer.services.at)
+        self.announced_gate = AnnouncedGate(self.brake, self._is_announced)
         self.health = HealthGate(
             balancer.frontend_state,
             has_results=lambda: balancer.has_results,
             since=balancer.warm.started,
             programmed=lambda key: self.target.programmed.get(key),
+            entries=self.target.entries,
         )
         self.metrics = BalancerMetrics(context.metrics.registry)
         self.meter = TrafficMeter(dataplane, context.metrics.registry)
@@ -163,7 +164,7 @@ class VipReconciler:
         balancer = self.balancer
         intents = [(one.what.value, str(one.scope), one.weight) for one in balancer.holding_intents()]
         return digest.Digests(
-            table=digest.of_table(self.target.held.items()),
+            table=digest.of_table(self.target.held.items(), self.dataplane.describe().table_size),
             configuration=digest.of_struct((balancer.services.backends, balancer.services.frontends)),
             health=digest.of_health({name: one.state for name, one in balancer.health.items()}),
             intents=digest.of_struct(sorted(intents, key=str)),
@@ -236,14 +237,18 @@ class VipReconciler:
             self.loop.dirty.mark_all()
 
     def _check_prober(self, now: Instant) -> None:
-        """Close the health gate while the prober is silent (protection: B21)."""
-        silent_since = self._last_report if now - self._last_report > SILENT_AFTER else None
-        if not self.health.on_prober(silent_since):
+        """Close the health gate while the prober is silent or cut off (protection: B21)."""
+        since, reason = self._last_report, HealthReason.NO_PROBER
+        cut_off = self.balancer.reachability.cut_off_since
+        if cut_off is not None and now - since <= SILENT_AFTER:
+            since, reason = cut_off, HealthReason.NO_ROUTE
+        silent_since = since if now - since > SILENT_AFTER else None
+        if not self.health.on_prober(silent_since, reason):
             return
         if silent_since is not None:
-            log.warning("the prober is silent; health changes are held until it reports again")
+            log.warning("health changes are held until the prober delivers results again", reason=reason.value)
         else:
-            log.info("the prober reports again")
+            log.info("the prober delivers results again")
 
     def _compare_changed(self) -> None:
         self._gathering = None
@@ -251,7 +256,10 @@ class VipReconciler:
         frontends, self._changed_frontends = self._changed_frontends, set()
         services = self.balancer.services
         for name in _still_there(frontends, services.frontends):
-            self.loop.dirty.mark(key for key, _ in self.balancer.desired(services.frontends[name], now).objects)
+            frontend = services.frontends[name]
+            self.loop.dirty.mark(key for key, _ in self.balancer.desired(frontend, now).objects)
+            # An old address that has served until now is no longer among the desired objects (B35).
+            self.loop.dirty.mark(VipKey(frontend.vip, backend) for backend in self.target.entries(frontend.vip))
 
     async def _watch_dataplane(self) -> None:
         # protection: B15

@@ -14,7 +14,8 @@ import structlog
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.maglev import churn
 from holdfast.balancer.maglev.churn import Churn
-from holdfast.balancer.vip import NO_BACKEND, Value, Vip, VipKey, VipSettings, weights
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
 from holdfast.reconcile import Change, Op, Outcome, Owned
 
 log = structlog.get_logger(__name__)
@@ -44,10 +45,17 @@ class VipTarget:
         """Contents of the dataplane as of the last read."""
         self.programmed: dict[VipKey, Value] = {}
         """Values found at the start or written since, also if another program has removed them."""
+        self._entries: dict[Vip, dict[BackendId, BackendEntry]] = {}
 
     def adopt(self, held: Mapping[VipKey, Value]) -> None:
         """Take the contents of the dataplane at the start."""
-        self.held, self.programmed = dict(held), dict(held)
+        self.held, self.programmed = dict(held), {}
+        for key, value in held.items():
+            self._program(key, value)
+
+    def entries(self, vip: Vip) -> Mapping[BackendId, BackendEntry]:
+        """Entries of a VIP as programmed last."""
+        return self._entries.get(vip, {})
 
     async def read(self, after: VipKey | None) -> tuple[Sequence[tuple[VipKey, Owned[Value]]], VipKey | None]:
         held = await self._dataplane.read()
@@ -73,11 +81,22 @@ class VipTarget:
 
     def _remember(self, changes: Iterable[ValueChange]) -> None:
         for change in changes:
-            for known in (self.held, self.programmed):
-                if change.new is None:
-                    known.pop(change.key, None)
-                else:
-                    known[change.key] = change.new.value
+            value = None if change.new is None else change.new.value
+            if value is None:
+                self.held.pop(change.key, None)
+            else:
+                self.held[change.key] = value
+            self._program(change.key, value)
+
+    def _program(self, key: VipKey, value: Value | None) -> None:
+        entries = self._entries.setdefault(key.vip, {})
+        entries.pop(key.backend, None)
+        if isinstance(value, BackendEntry):
+            entries[key.backend] = value
+        if value is None:
+            self.programmed.pop(key, None)
+        else:
+            self.programmed[key] = value
 
     def _steps(self, change: ValueChange, held: Mapping[VipKey, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
         """Split a change into steps that the dataplane can make, each with the change that it belongs to."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from holdfast.balancer.probing.messages import ProbeInterval, ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
 from holdfast.config.sections.healthcheck import HealthCheck
-from holdfast.model.base.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, nanoseconds, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.testing.real.processes import wait_until
 
@@ -26,8 +26,13 @@ class ManualProber:
         self.lateness: list[int] = []
         self.prober = Prober(lambda: now().ns, lambda: 0.0, self.results.append, self.lateness.append)
 
-    def assign(self, *targets: TargetSpec, intervals: Mapping[str, ProbeInterval] | None = None) -> None:
-        self.prober.assign(targets, intervals or {})
+    def assign(
+        self,
+        *targets: TargetSpec,
+        intervals: Mapping[str, ProbeInterval] | None = None,
+        first_within: Duration = Duration(0),
+    ) -> None:
+        self.prober.assign(targets, intervals or {}, nanoseconds(first_within))
 
     def turn(self, most: float = 0.02) -> None:
         """One turn, and a short wait for whatever comes next."""

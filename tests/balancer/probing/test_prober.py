@@ -247,6 +247,23 @@ def test_B14_an_answer_that_arrived_during_a_stall_counts() -> None:
     assert result.passed
 
 
+def over_the_interval(now: int, every: int, within: int, share: float) -> int:
+    """B28 as it was."""
+    return now + int(every * share)
+
+
+@fault("B28", without="holdfast.balancer.probing.prober:first_start", by=f"{__name__}:over_the_interval")
+def test_B28_first_probes_come_within_the_first_phase_of_the_warm_up() -> None:
+    clock = MovableClock()
+    with manual_prober(clock.now) as prober:
+        targets = [TargetSpec(str(index), HERE, 1, HealthCheck(type="tcp", interval=HOUR)) for index in range(20)]
+        prober.assign(*targets, first_within=seconds(5))
+        for _ in range(100):
+            clock.ahead += TENTH
+            prober.turn(0)
+        assert len(prober.lateness) == 20
+
+
 def test_after_a_stall_missed_probes_are_not_made_up_for_and_targets_stay_spread() -> None:
     clock = MovableClock()
     with manual_prober(clock.now) as prober:

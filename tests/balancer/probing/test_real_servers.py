@@ -92,7 +92,7 @@ print(probe("127.0.0.1", {port}, type="tcp").code.value)
     assert home.run(*_python(script)).strip() == "L4CON"
 
 
-def test_no_route_is_our_fault_and_does_not_count(namespaces: NamespaceNetwork) -> None:
+def test_without_a_route_the_prober_alone_cannot_tell_whose_fault_it_is(namespaces: NamespaceNetwork) -> None:
     island = namespaces.namespace("island")
     script = """
 from tests.balancer.probing.harness import PATIENT, manual_prober, probe
@@ -100,7 +100,7 @@ for type in ("tcp", "icmp"):
     result = probe("192.0.2.1", 80, type=type)
     print(result.code.value, result.passed, result.failed)
 """
-    assert island.run(*_python(script)).split("\n")[:2] == ["SOCKERR False False"] * 2
+    assert island.run(*_python(script)).split("\n")[:2] == ["NOROUTE False False"] * 2
 
 
 def test_an_unused_address_fails(namespaces: NamespaceNetwork) -> None:

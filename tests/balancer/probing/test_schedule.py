@@ -98,7 +98,7 @@ def test_jitter_moves_starts_by_at_most_its_share_and_does_not_accumulate(every:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100, 5_000])
 def test_first_probes_are_spread_over_the_interval(count: int) -> None:
-    begins = sorted(first_start(START, SECOND, spread(index)) for index in range(count))
+    begins = sorted(first_start(START, SECOND, 0, spread(index)) for index in range(count))
     assert begins[0] >= START
     assert begins[-1] < START + SECOND
     gaps = distances([*begins, begins[0] + SECOND])

@@ -74,7 +74,9 @@ def test_B14_B21_a_stopped_prober_is_noticed_and_no_backend_goes_down(balancer: 
     finally:
         with contextlib.suppress(ProcessLookupError):  # it was replaced meanwhile
             os.kill(frozen, signal.SIGCONT)
-    wait_until(lambda: "the prober reports again" in balancer.process.output, "it goes on, or its successor does")
+    wait_until(
+        lambda: "the prober delivers results again" in balancer.process.output, "it goes on, or its successor does"
+    )
     before = probes(balancer)
     wait_until(lambda: probes(balancer) > before + 20, "there are fresh results of both")
     assert balancer.weights() == {"one": 100, "two": 100}

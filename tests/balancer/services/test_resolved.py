@@ -1,15 +1,18 @@
-"""Announce settings from a file and from the store."""
+"""Services from a file and from the store."""
 
 from __future__ import annotations
 
 from holdfast.balancer.services import from_store as catalog
-from holdfast.balancer.services.from_store import StoreItem
-from holdfast.balancer.services.resolved import resolve_services
+from holdfast.balancer.services.from_store import FleetAddresses, StoreItem
+from holdfast.balancer.services.resolved import Locate, resolve_services
+from holdfast.balancer.vip import shown
 from holdfast.config.sections.balancer import BalancerSettings
-from holdfast.config.sections.frontend import Announce, Frontend
+from holdfast.config.sections.frontend import Announce, Backend, Frontend, Pool, PoolMember
 from holdfast.model.balancing import FRONTEND
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
+from holdfast.model.calico.host import Bgp, Host, HostSpec
+from holdfast.testing.fault import fault
 from tests.balancer.harness import simple
 
 WANTED = Announce(device="anycast0", withdraw_delay=seconds(3))
@@ -36,3 +39,29 @@ def test_a_frontend_of_the_store_is_announced_as_it_says() -> None:
         .config.announce
         == WANTED
     )
+
+
+def every_family_or_none(one: Backend, families: set[int], locate: Locate) -> list[tuple[int, str]]:
+    """B34 as it was: the IPv4 address if there is one."""
+    return [(version, address) for version in (4, 6) if (address := locate(one, version))][:1]
+
+
+@fault("B34", without="holdfast.balancer.services.resolved:_addresses", by=f"{__name__}:every_family_or_none")
+def test_B34_a_frontend_is_served_by_the_addresses_of_its_family() -> None:
+    host = Host.of("r1", HostSpec(bgp=Bgp("10.9.0.1/24", "fd00::1/64")))
+    pool = Pool(backends={"web": PoolMember()})
+    config = BalancerSettings(
+        source="etcd",
+        backends={"web": Backend(host="r1", port=80)},
+        frontends={
+            "four": Frontend(address="192.0.2.1", port=80, pools=(pool,)),
+            "six": Frontend(address="2001:db8::1", port=80, pools=(pool,)),
+        },
+    )
+    services = resolve_services(config, FleetAddresses(hosts={"r1": host}).locate)
+    served = {
+        name: [shown(services.backends[each].identity) for each in one.backends()]
+        for name, one in services.frontends.items()
+    }
+    assert served == {"four": ["10.9.0.1:80"], "six": ["[fd00::1]:80"]}
+    assert {one.configured for one in services.backends.values()} == {"web"}

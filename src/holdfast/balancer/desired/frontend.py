@@ -7,7 +7,7 @@ at which it would differ although nothing happens: a step of a slow start, or th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.balancer.desired import slow_start
 from holdfast.balancer.desired.pools import PoolCandidate, Serving, serving
@@ -15,6 +15,16 @@ from holdfast.balancer.health import Health, HealthState
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
 from holdfast.balancer.vip import BackendEntry, Value, VipKey
 from holdfast.model.base.time import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A backend before it got another address. It serves as it did until the new address has a first result."""
+
+    backend: ResolvedBackend
+    health: Health
+    until: Instant
+    """When it ends at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +36,8 @@ class Inputs:
     ramps: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
     """When slow start began, by frontend and backend."""
     weights: Mapping[str, int] = field(default_factory=dict)
-    """Weights set by an operator, by backend."""
+    """Weights set by an operator, by configured backend."""
+    predecessors: Mapping[str, Predecessor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,13 @@ class DesiredFrontend:
 
 
 def desired(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> DesiredFrontend:
+    serving_before = dict(_predecessors(frontend, inputs, now))
+    if serving_before:
+        inputs = replace(
+            inputs,
+            backends={**inputs.backends, **{name: one.backend for name, one in serving_before.items()}},
+            health={**inputs.health, **{name: one.health for name, one in serving_before.items()}},
+        )
     pools = [[_member(frontend, name, weight, inputs, now) for name, weight in pool] for pool in frontend.pools]
     found = serving(
         pools, flush_on_down=frontend.config.flush_on_down, panic_below=frontend.config.panic_threshold / 100
@@ -48,12 +66,23 @@ def desired(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Desired
         for name, share in found.shares.items()
     ]
     objects: list[tuple[VipKey, Value]] = [(VipKey(frontend.vip), frontend.settings), *sorted(entries)]
-    due = min(_changes(frontend, inputs, now), default=None)
+    ends = (one.until for one in serving_before.values())
+    due = min([*_changes(frontend, inputs, now), *ends], default=None)
     return DesiredFrontend(found, tuple(objects), due)
 
 
+def _predecessors(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterator[tuple[str, Predecessor]]:
+    """Backends that still serve at their old address, unless another backend of the frontend has it by now."""
+    names = [name for name in frontend.backends() if name in inputs.predecessors]
+    taken = {inputs.backends[name].identity for name in frontend.backends()} if names else set()
+    for name in names:
+        one = inputs.predecessors[name]
+        if now < one.until and one.backend.identity not in taken and one.backend.identity.family == frontend.vip.family:
+            yield name, one
+
+
 def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inputs, now: Instant) -> PoolCandidate:
-    weight = inputs.weights.get(name, configured)
+    weight = inputs.weights.get(inputs.backends[name].configured, configured)
     health = inputs.health[name]
     began = inputs.ramps.get((frontend.name, name), slow_start.DONE)
     ramped = (
@@ -62,7 +91,7 @@ def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inpu
         else None
     )
     settled = now - health.since >= inputs.backends[name].flush_delay
-    return PoolCandidate(name, weight, health.state, ramped, settled)
+    return PoolCandidate(name, weight, health.state, ramped, settled, health.is_newcomer)
 
 
 def _changes(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterator[Instant]:

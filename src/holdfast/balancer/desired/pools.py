@@ -28,6 +28,8 @@ class PoolCandidate:
     """Weight reduced by slow start; None for the full weight."""
     settled: bool = True
     """True once it has been in its state for one probe interval; a flush on down waits that long."""
+    newcomer: bool = False
+    """True until its first result; until then it neither counts for the panic threshold nor serves in a panic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,13 @@ def serving(
 def _is_fit(pool: Sequence[PoolCandidate], panic_below: float) -> bool:
     """Tell whether a pool can serve: an up backend of weight zero is not enough (protection: B8)."""
     up = sum(member.weight for member in pool if member.state is HealthState.UP)
-    of = sum(member.weight for member in pool if member.state not in _HELD_BY_OPERATOR)
+    of = sum(member.weight for member in pool if _counts(member))
     return up > 0 and up >= panic_below * of
+
+
+def _counts(member: PoolCandidate) -> bool:
+    """Tell whether a backend counts for the panic threshold: scaling out is no panic (protection: B30)."""
+    return member.state not in _HELD_BY_OPERATOR and not member.newcomer
 
 
 def _serves(member: PoolCandidate, in_active_pool: bool) -> bool:
@@ -80,7 +87,7 @@ def _serves(member: PoolCandidate, in_active_pool: bool) -> bool:
 
 def _can_panic(member: PoolCandidate) -> bool:
     # protection: B14
-    return member.weight > 0 and member.state in (HealthState.UP, HealthState.DOWN, HealthState.UNKNOWN)
+    return member.weight > 0 and _counts(member) and member.state is not HealthState.REMOVED
 
 
 def _weight(member: PoolCandidate) -> int:

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holdfast.balancer.desired import slow_start
-from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, desired
+from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, Predecessor, desired
+from holdfast.balancer.desired.reachability import Reachability
 from holdfast.balancer.health import Health, HealthEvent, HealthState, HealthThresholds, Signal, step
 from holdfast.balancer.maglev.table import BackendId
-from holdfast.balancer.probing.messages import Assignment, ProbeInterval, ProbeReport, ProbeResult
+from holdfast.balancer.probing.messages import (
+    Assignment,
+    ProbeCode,
+    ProbeInterval,
+    ProbeReport,
+    ProbeResult,
+    TargetSpec,
+)
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend, Services, carry_over
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import Trigger, WarmUp
@@ -50,6 +58,14 @@ class FrontendState:
     """Backends that an operator paused or disabled."""
     known: bool = True
     """True if any backend has a real state. Backends held by an operator say nothing about the others."""
+    members: frozenset[BackendId] = frozenset()
+    """All configured backends."""
+    weights: Mapping[BackendId, int] = field(default_factory=dict)
+    """Weights that an operator set."""
+
+    def weight(self, backend: BackendId, entry: BackendEntry) -> int:
+        """The weight that an operator set for a backend, else the one of its entry."""
+        return self.weights.get(backend, entry.weight)
 
 
 class BalancerState:
@@ -68,6 +84,7 @@ class BalancerState:
         """Transitions that the reconciler has not logged yet."""
         self._changed_intervals: dict[str, ProbeInterval] = {}
         """Targets whose interval has changed, until the reconciler sends them to the prober."""
+        self.reachability = Reachability()
         self.has_results = False
         """True once the prober has delivered a result since the start."""
         # Until the dataplane has been read, every backend may be one that it serves with (B25).
@@ -76,6 +93,8 @@ class BalancerState:
         self._found: Mapping[VipKey, BackendEntry] = {}
         self._serving: frozenset[BackendId] | None = None
         self._unprobed = set(services.backends)
+        self._predecessors: dict[str, Predecessor] = {}
+        """Old addresses that serve until the new ones have a first result (B35)."""
         self._ramps: dict[tuple[str, str], Instant] = {}
         self._weights: dict[str, int] = {}
         self._due: dict[str, Instant] = {}
@@ -104,7 +123,10 @@ class BalancerState:
         for name in gone:
             self._move(name, Signal(HealthEvent.REMOVE, "it is no longer configured"), now)
             self.history.pop(name, None)
-        self.services, self.health = services, carried
+        known, self.services, self.health = self.health, services, carried
+        self._predecessors = self._kept_predecessors(before, known, now)
+        for name in carried.keys() & known.keys():
+            self._note_transition(name, known[name], now)
         self._unprobed &= carried.keys()
         self._ramps = {key: began for key, began in self._ramps.items() if key[1] in carried}
         self._due.clear()
@@ -127,7 +149,8 @@ class BalancerState:
         changed = {name for name in {*weights, *self._weights} if weights.get(name) != self._weights.get(name)}
         self._weights = weights
         ended = (before - self.pauses.keys()) & self.services.frontends.keys()
-        return self._apply_holds(now) | self._users(changed) | ended
+        reweighted = [name for name, one in self.services.backends.items() if one.configured in changed]
+        return self._apply_holds(now) | self._users(reweighted) | ended
 
     def holding_intents(self) -> tuple[Intent, ...]:
         """All intents in effect, about backends and frontends."""
@@ -146,7 +169,8 @@ class BalancerState:
 
     def desired(self, frontend: ResolvedFrontend, now: Instant) -> DesiredFrontend:
         """Compute what the dataplane should hold for the frontend, and when that changes by itself."""
-        found = desired(frontend, Inputs(self.services.backends, self.health, self._ramps, self._weights), now)
+        inputs = Inputs(self.services.backends, self.health, self._ramps, self._weights, self._predecessors)
+        found = desired(frontend, inputs, now)
         if found.due is None:
             self._due.pop(frontend.name, None)
         else:
@@ -170,6 +194,8 @@ class BalancerState:
         states = {name: self.health[name].state for name in frontend.backends()}
         backends = self.services.backends
         probed = [state for state in states.values() if state not in _ENTERS]
+        members = [backends[name] for name in states]
+        members += [self._predecessors[name].backend for name in states.keys() & self._predecessors.keys()]
         return FrontendState(
             frontend.name,
             unknown=frozenset(
@@ -177,11 +203,13 @@ class BalancerState:
             ),
             held=frozenset(backends[name].identity for name, state in states.items() if state in _ENTERS),
             known=not probed or any(state is not HealthState.UNKNOWN for state in probed),
+            members=frozenset(one.identity for one in members),
+            weights={one.identity: self._weights[one.configured] for one in members if one.configured in self._weights},
         )
 
     def assignment(self, namespace: str) -> Assignment:
         """The full order for the prober."""
-        return Assignment(self.services.targets(self.health), self.intervals(), namespace)
+        return Assignment(self.services.targets(self.health), self.intervals(), namespace, self.warm.min_delay)
 
     def take_changed_intervals(self) -> Mapping[str, ProbeInterval]:
         """Return the intervals that have changed since the last call."""
@@ -192,20 +220,20 @@ class BalancerState:
         """Targets that are not at their normal interval."""
         return {
             target: interval
-            for target, (name, check) in self.services.watched.items()
+            for target, (name, check, _) in self.services.watched.items()
             if (interval := self.health[name].counts[check].interval) is not ProbeInterval.NORMAL
         }
 
     def _result(self, result: ProbeResult, now: Instant) -> set[str]:
         found = self.services.watched.get(result.target)
-        if found is None:  # a late result of a target that is no longer configured
+        if found is None or not _is_current(result, found[2]):  # a late result of what is no longer configured
             return set()
-        name, check = found
-        event = _event(result)
-        self.has_results |= event is not HealthEvent.LATE
-        why = f"{check}: {result.code.value}" + (f", {result.detail}" if result.detail else "")
+        name, check, _ = found
         target = self.services.backends[name].checks[check]
         assert target is not None, "only known checks have results"
+        event = self._event(result, target, now)
+        self.has_results |= event is not HealthEvent.LATE
+        why = f"{check}: {result.code.value}" + (f", {result.detail}" if result.detail else "")
         rules = HealthThresholds(target.check.rise, target.check.fall)
         before = self.health[name].counts[check].interval
         touched = self._move(name, Signal(event, why, check, rules), now)
@@ -214,19 +242,48 @@ class BalancerState:
             self._changed_intervals[result.target] = after
         return touched
 
+    def _event(self, result: ProbeResult, target: TargetSpec, now: Instant) -> HealthEvent:
+        if result.passed:
+            self.reachability.on_pass(target.address, now, target.check.interval)
+        elif result.code is ProbeCode.NOROUTE and not result.late:
+            failing = self.reachability.is_failing(target.address, now)
+            return HealthEvent.FAILED if failing else HealthEvent.LATE
+        return _event(result)
+
     def _move(self, name: str, signal: Signal, now: Instant) -> set[str]:
         before = self.health[name]
         after = self.health[name] = step(before, signal, now)
-        if after.state is before.state:
+        if not self._note_transition(name, before, now):
             return set()
-        transition = HealthTransition(now, name, before.state, after.state, after.why)
-        self.history.setdefault(name, deque(maxlen=self._history_length)).append(transition)
-        self.unlogged.append(transition)
         if after.state is HealthState.UP:
             self._begin_ramps(name, now)
         if after.state is not HealthState.UNKNOWN:
             self._unprobed.discard(name)
+            self._predecessors.pop(name, None)
         return self._users([name])
+
+    def _note_transition(self, name: str, before: Health, now: Instant) -> bool:
+        """Record a change of state. Returns whether there is one."""
+        after = self.health[name]
+        if after.state is before.state:
+            return False
+        transition = HealthTransition(now, name, before.state, after.state, after.why)
+        self.history.setdefault(name, deque(maxlen=self._history_length)).append(transition)
+        self.unlogged.append(transition)
+        return True
+
+    def _kept_predecessors(
+        self, before: Services, known: Mapping[str, Health], now: Instant
+    ) -> dict[str, Predecessor]:  # protection: B35
+        """B35: backends that serve at their old address until the new one has a first result, or `max_delay`."""
+        kept: dict[str, Predecessor] = {}
+        for name in (name for name in self.services.backends if self.health[name].is_newcomer):
+            old = before.backends.get(name)
+            if name in self._predecessors:
+                kept[name] = self._predecessors[name]
+            elif old is not None and known[name].state is HealthState.UP:
+                kept[name] = Predecessor(old, known[name], now + self.warm.max_delay)
+        return kept
 
     def _begin_ramps(self, name: str, now: Instant) -> None:
         for user in self.services.users[name]:
@@ -241,7 +298,7 @@ class BalancerState:
         own = found[name]
         if own is None or not any(found.values()):
             return slow_start.DONE
-        full = self._weights.get(name, dict(pool)[name])
+        full = self._weights.get(self.services.backends[name].configured, dict(pool)[name])
         return slow_start.resumed(full, own, frontend.config.slow_start, now) if own else now
 
     def _weight_found(self, frontend: ResolvedFrontend, name: str) -> int | None:
@@ -257,7 +314,7 @@ class BalancerState:
         holds = {one.scope.name: one for one in self.intents if one.what in _HOLDS}
         touched: set[str] = set()
         for name, backend in self.services.backends.items():
-            intent = holds.get(name)
+            intent = holds.get(backend.configured)
             hold, why = (None, "") if intent is None else (_HOLDS[intent.what], f"{intent.who}: “{intent.why}”")
             if not backend.enabled:
                 hold, why = HealthState.DISABLED, "disabled in the configuration"
@@ -279,6 +336,11 @@ class BalancerState:
         """Frontends that use any of these backends (protection: B17)."""
         users = self.services.users
         return {user for name in backends for user in users.get(name, ())}
+
+
+def _is_current(result: ProbeResult, generation: int) -> bool:
+    """Tell whether a result is about the present address and check of its target (protection: B31)."""
+    return result.generation == generation
 
 
 def _event(result: ProbeResult) -> HealthEvent:

@@ -25,6 +25,9 @@ QUANTUM = 100
 """Weight that takes a turn in every round: the largest that can be configured."""
 
 DEFAULT_SIZE = 65537
+
+ALGORITHM = 1
+"""Version of the way from weights to buckets. Balancers with different versions have different tables."""
 _PAIRS = 50_000  # (backend, bucket) pairs that cost less to calculate than to walk
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.balancer.health import HealthState
+from holdfast.balancer.maglev.table import ALGORITHM
 from holdfast.balancer.vip import Value, VipKey, VipSettings
 
 INPUTS = ("configuration", "health", "intents")
@@ -32,9 +33,18 @@ class Digests(msgspec.Struct, frozen=True):
         return tuple(name for name in INPUTS if getattr(self, name) != getattr(other, name)) or ("dataplane",)
 
 
-def of_table(objects: Iterable[tuple[VipKey, Value]]) -> str:
-    """Digest of what decides the buckets: settings and weights. Killed flows do not change a table."""
-    return _hash((*key.vip, *key.backend, _decisive(value)) for key, value in sorted(objects, key=lambda pair: pair[0]))
+def of_table(objects: Iterable[tuple[VipKey, Value]], size: int) -> str:
+    """Digest of what decides the buckets: their number, the algorithm, settings and weights.
+
+    Killed flows do not change a table.
+    """
+    rows = [(*key.vip, *key.backend, _decisive(value)) for key, value in sorted(objects, key=lambda pair: pair[0])]
+    return _hash([_shape(size), *rows])
+
+
+def _shape(size: int) -> tuple[int, int]:
+    """Number of buckets and algorithm, which shape every table (protection: B33)."""
+    return size, ALGORITHM
 
 
 def _decisive(value: Value) -> object:

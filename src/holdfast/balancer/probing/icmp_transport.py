@@ -24,7 +24,7 @@ from holdfast.balancer.probing.checks.icmp import (
 )
 from holdfast.balancer.probing.messages import ProbeCode
 from holdfast.balancer.probing.probe import Probe
-from holdfast.balancer.probing.tcp_transport import Ended
+from holdfast.balancer.probing.tcp_transport import NO_ROUTE, Ended
 
 _KIND = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _PACKET = 2_048
@@ -176,4 +176,5 @@ def _not_sent(error: OSError) -> ProbeVerdict:
             "this process may not send ICMP: give it CAP_NET_RAW, or add its group to net.ipv4.ping_group_range",
         )
     number = error.errno or errno.EIO
-    return ProbeVerdict(False, ProbeCode.L3UNR if number in _UNREACHABLE else ProbeCode.SOCKERR, os.strerror(number))
+    code = ProbeCode.NOROUTE if number in NO_ROUTE else ProbeCode.SOCKERR
+    return ProbeVerdict(False, ProbeCode.L3UNR if number in _UNREACHABLE else code, os.strerror(number))

@@ -3,7 +3,7 @@
 Orders are level-based: an `Assignment` is the whole list, and unchanged targets keep their schedule. A `ProbeReport` is
 sent several times a second also without results, so that silence means that the prober is gone (gate `no_prober`). A
 failed result that is `late` proves nothing about the backend: the prober itself stalled (B14). Health must therefore
-count `ProbeResult.failed`, never `not passed`.
+count `ProbeResult.failed`, never `not passed`; a result without a route is judged beside the others (B27).
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class ProbeCode(StrEnum):
     L7RSP = "L7RSP"
     SOCKERR = "SOCKERR"
     """The probe could not be sent (no descriptor, no such source address): says nothing about the backend."""
+    NOROUTE = "NOROUTE"
+    """This machine has no route to the backend. Counts against it only while backends elsewhere pass (B27)."""
 
 
 class ProbeInterval(Enum):
@@ -57,6 +59,9 @@ class TargetSpec(msgspec.Struct, frozen=True):
     check: HealthCheck = HealthCheck(type="tcp")
     backend_header: str = ""
     """Response header that names the backend which answered; empty: none is read."""
+    generation: int = 0
+    """Number that results of this target carry, so that a late result of an earlier address or check is not taken for
+    one of this target."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, gc=False):
@@ -74,11 +79,13 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
     """One sentence for people; empty when the code says everything."""
     answered_by: str = ""
     """The value of the header that `TargetSpec.backend_header` names."""
+    generation: int = 0
+    """Generation of the target that was probed."""
 
     @property
     def failed(self) -> bool:
         """True if the result counts against the backend."""
-        return not (self.passed or self.late or self.code is ProbeCode.SOCKERR)
+        return not (self.passed or self.late or self.code in (ProbeCode.SOCKERR, ProbeCode.NOROUTE))
 
 
 class Assignment(msgspec.Struct, frozen=True, tag="assignment"):
@@ -88,6 +95,8 @@ class Assignment(msgspec.Struct, frozen=True, tag="assignment"):
     intervals: dict[str, ProbeInterval] = {}
     """Targets that are not at their normal interval."""
     namespace: str = ""
+    first_within: Duration = Duration(0)
+    """Spread the first probes of new targets over this time where their interval is longer; 0 for the interval."""
 
 
 class IntervalChange(msgspec.Struct, frozen=True, tag="intervals"):

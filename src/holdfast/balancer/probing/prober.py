@@ -112,8 +112,10 @@ class Prober:
     def targets(self) -> int:
         return len(self._targets)
 
-    def assign(self, targets: Iterable[TargetSpec], intervals: Mapping[str, ProbeInterval]) -> None:
-        """Replace all targets. Unchanged ones keep their schedule."""
+    def assign(
+        self, targets: Iterable[TargetSpec], intervals: Mapping[str, ProbeInterval], first_within: int = 0
+    ) -> None:
+        """Replace all targets. Unchanged ones keep their schedule; new ones start within `first_within`, unless 0."""
         wanted = {spec.id: spec for spec in targets}
         for target in [target for target in self._targets.values() if wanted.get(target.spec.id) != target.spec]:
             del self._targets[target.spec.id]
@@ -122,7 +124,7 @@ class Prober:
         new = [ProbeTarget(spec, intervals.get(spec.id, ProbeInterval.NORMAL), self._transports) for spec in missing]
         now = self._now()  # after creating the targets, which takes a while, so that the first is not late already
         for index, target in enumerate(new, start=len(self._targets)):
-            target.slot = target.due = first_start(now, target.every, spread(index))
+            target.slot = target.due = first_start(now, target.every, first_within, spread(index))
             self._targets[target.spec.id] = target
             self._plan(target)
         self.set_intervals({name: intervals.get(name, ProbeInterval.NORMAL) for name in wanted})
@@ -212,7 +214,8 @@ class Prober:
             self._stalls.woke(self._now())
         late = self._stalls.late(target.due, started, target.tolerance)
         latency = Duration(0, 0, (finished - started) // 1_000)
-        self._on_result(ProbeResult(target.id, passed, code, latency, Instant(started), late, detail, answered_by))
+        at, generation = Instant(started), target.spec.generation
+        self._on_result(ProbeResult(target.id, passed, code, latency, at, late, detail, answered_by, generation))
         self._schedule(target, finished)
 
     def _schedule(self, target: ProbeTarget, finished: int) -> None:

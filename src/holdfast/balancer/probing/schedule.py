@@ -2,8 +2,8 @@
 
 Intervals are start to start: they include the duration of the probe, so 100 ms stay 100 ms (B3). Each target has one
 probe at a time; one that overruns is followed by the next at once, and missed cycles are not made up for (B4). First
-probes are spread over the interval. Each start is moved at random by up to the jitter around a fixed slot, so that the
-mean stays the interval.
+probes are spread over the interval, or over the first phase of the warm-up where that is shorter (B28). Each start is
+moved at random by up to the jitter around a fixed slot, so that the mean stays the interval.
 
 A prober that was stopped or starved (a stall) does not know what happened meanwhile. It notices a stall by waking up
 later than planned. Probes that were running then, or that started too late, are `late`: their failure does not count
@@ -45,9 +45,9 @@ def spread(index: int) -> float:
     return index * _GOLDEN % 1.0
 
 
-def first_start(now: int, every: int, share: float) -> int:
-    """First start of a new target."""
-    return now + int(every * share)
+def first_start(now: int, every: int, within: int, share: float) -> int:
+    """First start of a new target; `within` bounds it, 0 does not (protection: B28)."""
+    return now + int((min(every, within) if within else every) * share)
 
 
 def next_slot(slot: int, finished: int, every: int) -> int:

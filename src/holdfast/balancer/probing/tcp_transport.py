@@ -3,7 +3,7 @@
 A reset leaves no TIME_WAIT behind, so that thousands of probes a second do not use up ports. The last acknowledgement
 of the handshake is delayed until there is data to send with it: a tcp check resets the connection before that, so the
 backend's kernel has answered, and its application never sees the connection. An error before anything was sent (no
-route, no descriptor, no such source address) is ours, not the backend's: SOCKERR.
+descriptor, no such source address) is ours, not the backend's: SOCKERR. Without a route it may be either: NOROUTE.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ _BIND_ADDRESS_NO_PORT = 24
 _BACKEND_ERRORS = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
+NO_ROUTE = {errno.ENETUNREACH, errno.ENETDOWN}
+"""Errors of a machine that has no route to an address (B27)."""
+
+
 class TcpTransport:
     def __init__(self, epoll: select.epoll, ended: Ended) -> None:
         self._epoll = epoll
@@ -47,8 +51,7 @@ class TcpTransport:
         except OSError as error:
             number = error.errno or errno.EIO
         if number not in (0, errno.EINPROGRESS):
-            code = ProbeCode.L4CON if number in _BACKEND_ERRORS else ProbeCode.SOCKERR
-            self._end(probe, ProbeVerdict(False, code, os.strerror(number)))
+            self._end(probe, ProbeVerdict(False, _code(number), os.strerror(number)))
             return
         fd = sock.fileno()
         self.probes[fd] = probe
@@ -118,3 +121,10 @@ class TcpTransport:
     def _end(self, probe: Probe, verdict: ProbeVerdict) -> None:
         self.abandon(probe)
         self._ended(probe, verdict)
+
+
+def _code(number: int) -> ProbeCode:
+    """Code of a connection that could not be opened."""
+    if number in NO_ROUTE:  # protection: B27
+        return ProbeCode.NOROUTE
+    return ProbeCode.L4CON if number in _BACKEND_ERRORS else ProbeCode.SOCKERR

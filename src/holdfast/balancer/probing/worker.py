@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import Metric
 from holdfast.balancer.probing.channel import ProberServer
 from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, ProbeReport, ProbeResult
 from holdfast.balancer.probing.prober import Prober
-from holdfast.model.base.time import Duration
+from holdfast.model.base.time import Duration, nanoseconds
 from holdfast.netlink.netns import NetworkNamespace
 from holdfast.reconcile import Away
 from holdfast.runtime.daemon.worker import Spec, Worker
@@ -118,7 +118,7 @@ class ProberJob:
             self._wanted = order
             self._enter_namespace()
             if not self._trouble:
-                self._prober.assign(order.targets, order.intervals)
+                self._assign()
         else:
             self._wanted = msgspec.structs.replace(
                 self._wanted, intervals={**self._wanted.intervals, **order.intervals}
@@ -142,7 +142,11 @@ class ProberJob:
             self._prober.leave_network()
         if before:
             log.info("probing continues")
-            self._prober.assign(self._wanted.targets, self._wanted.intervals)
+            self._assign()
+
+    def _assign(self) -> None:
+        wanted = self._wanted
+        self._prober.assign(wanted.targets, wanted.intervals, nanoseconds(wanted.first_within))
 
     def _turn(self) -> None:
         due = self._prober.turn()

@@ -19,6 +19,7 @@ from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.stored import StoredSection
 from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK, SETTINGS_FIELDS
+from holdfast.model.base.address import family
 from holdfast.model.base.bad import Bad, BadReason, shortened
 from holdfast.model.base.keys import own
 from holdfast.model.base.kind import Kind
@@ -68,16 +69,16 @@ class FleetAddresses:
     hosts: Mapping[str, Host] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
-    def locate(self, backend: Backend) -> str | None:
-        """Return the address of the backend; None while it is not known."""
+    def locate(self, backend: Backend, version: int) -> str | None:
+        """Return the address of the backend in this family; None while none is known."""
         if backend.host is not None:
             host = self.hosts.get(backend.host)
-            return None if host is None else host.underlay(4) or host.underlay(6)
+            return None if host is None else host.underlay(version)
+        known: tuple[str | None, ...] = (backend.address,)
         if backend.endpoint is not None:
             endpoint = self.endpoints.get(backend.endpoint)
-            networks = endpoint.spec.ip_networks if endpoint is not None else ()
-            return networks[0].partition("/")[0] if networks else None
-        return backend.address
+            known = () if endpoint is None else tuple(endpoint.spec.ip_networks)
+        return next((one.partition("/")[0] for one in known if one and family(one) == version), None)
 
     def host_of(self, backend: Backend) -> str | None:
         """Return the host that the backend runs on, if it is known."""

@@ -1,15 +1,19 @@
 """Services: the configured frontends and backends with every name resolved, from the file or from the store.
 
 Frontends and backends are in numeric order of their addresses, whatever the order of the file (B2). `carry_over` keeps
-health across a reload (B5): an unchanged backend keeps its health; one whose checks changed keeps its state until they
-have a verdict; one with another address is another backend.
+health across a reload (B5). Health belongs to an address and port, not to a name (B32): an unchanged or renamed backend
+keeps its health; one whose checks changed keeps its state until they have a verdict; one with another address is
+another backend.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import msgspec
 
 from holdfast.balancer.health import Health, HealthState, fresh, rechecked
 from holdfast.balancer.maglev.table import BackendId
@@ -18,6 +22,7 @@ from holdfast.balancer.vip import Vip, VipSettings, backend
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.model.base.address import family
 from holdfast.model.base.time import Duration, Instant
 
 _UNPROBED = (HealthState.PAUSED, HealthState.DISABLED, HealthState.REMOVED)
@@ -33,6 +38,8 @@ class ResolvedBackend:
     """The probe target of each check, by the check's name; None while the store has no check of that name. Such a
     check neither passes nor fails."""
     enabled: bool = True
+    configured: str = ""
+    """The configured name; a backend with addresses of both families is one for each (B34)."""
 
     @property
     def flush_delay(self) -> Duration:
@@ -81,10 +88,15 @@ class Services:
         return {frontend.vip: frontend for frontend in self.frontends.values()}
 
     @cached_property
-    def watched(self) -> Mapping[str, tuple[str, str]]:
-        """Backend and check of each probe target, by the id of the target."""
+    def named(self) -> Mapping[BackendId, str]:
+        """Name of the backend at an address and port; of several, the first."""
+        return {one.identity: name for name, one in reversed(list(self.backends.items()))}
+
+    @cached_property
+    def watched(self) -> Mapping[str, tuple[str, str, int]]:
+        """Backend, check and generation of each probe target, by the id of the target."""
         found = ((name, check, target) for name, one in self.backends.items() for check, target in one.checks.items())
-        return {target.id: (name, check) for name, check, target in found if target is not None}
+        return {target.id: (name, check, target.generation) for name, check, target in found if target is not None}
 
     def targets(self, health: Mapping[str, Health]) -> tuple[TargetSpec, ...]:
         """Probe targets: one per backend and check, not per frontend; none of a backend that an operator holds."""
@@ -97,23 +109,31 @@ class Services:
         )
 
 
-Locate = Callable[[Backend], str | None]
-"""Returns the address of a backend; None while it is not known."""
+Locate = Callable[[Backend, int], str | None]
+"""Returns the address of a backend in a family; None if none is known."""
+
+_FAMILIES = (4, 6)
 
 
-def resolve_services(config: BalancerSettings, locate: Locate = lambda one: one.address) -> Services:
+def _as_configured(one: Backend, version: int) -> str | None:
+    return one.address if one.address and family(one.address) == version else None
+
+
+def resolve_services(config: BalancerSettings, locate: Locate = _as_configured) -> Services:
     """Resolve the configuration, in order. What cannot be served as configured is left out and listed as missing.
 
     A file with such errors is refused; objects in the store may arrive one by one, or be edited by several people.
     """
     found: dict[str, ResolvedBackend] = {}
     missing: dict[str, str] = {}
+    families = _families(config)
     for name, one in config.backends.items():
-        address = locate(one)
-        if address is None:
+        addresses = _addresses(one, families.get(name, set()), locate)
+        if not addresses:
             missing[f"backend {name}"] = f"{one.location} is not known to the store"
-        else:
-            found[name] = _backend(name, address, one, config.healthchecks)
+        for index, (version, address) in enumerate(addresses):
+            key = f"{name} (IPv{version})" if index else name
+            found[key] = _backend(key, address, one, config.healthchecks, name)
     backends = dict(sorted(found.items(), key=lambda item: (item[1].identity, item[0])))
     frontends: dict[Vip, ResolvedFrontend] = {}
     for name, frontend in sorted(config.frontends.items()):
@@ -123,43 +143,86 @@ def resolve_services(config: BalancerSettings, locate: Locate = lambda one: one.
     return Services(backends, {frontends[vip].name: frontends[vip] for vip in sorted(frontends)}, missing)
 
 
+def _families(config: BalancerSettings) -> Mapping[str, set[int]]:
+    """Address families of the frontends that use each backend."""
+    found: dict[str, set[int]] = {}
+    for frontend in config.frontends.values():
+        for pool in frontend.pools:
+            for name in pool.backends:
+                found.setdefault(name, set()).add(family(frontend.address))
+    return found
+
+
+def _addresses(one: Backend, families: set[int], locate: Locate) -> list[tuple[int, str]]:
+    """Addresses of a backend in the families of its frontends; without such a frontend or address, any one."""
+    found = [(version, address) for version in _FAMILIES if (address := locate(one, version))]
+    return [each for each in found if each[0] in families] or found[:1]
+
+
 def carry_over(
     old: Services, new: Services, health: Mapping[str, Health], serving: Callable[[ResolvedBackend], bool], now: Instant
 ) -> dict[str, Health]:
     """Health of the new services' backends (protection: B5). `serving`: whether a new one already gets flows."""
     carried: dict[str, Health] = {}
     for name, backend_ in new.backends.items():
-        before = old.backends.get(name)
-        if before is None or before.identity != backend_.identity:
+        before = _same_backend(old, backend_)
+        if before is None:
             carried[name] = fresh(backend_.checks, now, serving=serving(backend_))
             continue
-        changed = [check for check, target in backend_.checks.items() if before.checks.get(check) != target]
+        changed = [check for check, target in backend_.checks.items() if not _same_target(before.checks, check, target)]
         same = not changed and len(before.checks) == len(backend_.checks)
-        carried[name] = health[name] if same else rechecked(health[name], backend_.checks, changed)
+        known = health[before.name]
+        carried[name] = known if same else rechecked(known, backend_.checks, changed, now)
     return carried
 
 
-def _backend(name: str, address: str, one: Backend, checks: Mapping[str, HealthCheck]) -> ResolvedBackend:
+def _same_backend(old: Services, backend_: ResolvedBackend) -> ResolvedBackend | None:
+    """Return the same address and port among the old services: under its name, else renamed (protection: B32)."""
+    before = old.backends.get(backend_.name)
+    if before is not None and before.identity == backend_.identity:
+        return before
+    other = old.named.get(backend_.identity)
+    return None if other is None else old.backends[other]
+
+
+def _same_target(before: Mapping[str, TargetSpec | None], check: str, target: TargetSpec | None) -> bool:
+    old = before.get(check)
+    if old is None or target is None:
+        return check in before and old is target
+    return old.generation == target.generation
+
+
+def _backend(
+    name: str, address: str, one: Backend, checks: Mapping[str, HealthCheck], configured: str
+) -> ResolvedBackend:
     targets = {check: _target(name, check, address, one.port, checks.get(check)) for check in one.healthcheck}
-    return ResolvedBackend(name, backend(address, one.port), targets, one.enabled)
+    return ResolvedBackend(name, backend(address, one.port), targets, one.enabled, configured)
 
 
 def _target(name: str, check_name: str, address: str, port: int, check: HealthCheck | None) -> TargetSpec | None:
     if check is None:  # refused in a file; in the store the check may come later
         return None
-    return TargetSpec(f"{name}/{check_name}", address, 0 if check.type == "icmp" else check.port or port, check)
+    port = 0 if check.type == "icmp" else check.port or port
+    return TargetSpec(f"{name}/{check_name}", address, port, check, generation=_generation(address, port, check))
+
+
+def _generation(address: str, port: int, check: HealthCheck) -> int:
+    """Number of what is probed, and how (protection: B31). The same again gets the same number."""
+    return zlib.crc32(msgspec.json.encode((address, port, check)))
 
 
 def _frontend(
     name: str, one: Frontend, config: BalancerSettings, backends: Mapping[str, ResolvedBackend]
 ) -> ResolvedFrontend:
     vip = Vip.of(one.address, one.protocol, one.port)
+    names = {each.configured: name for name, each in backends.items() if each.identity.family == vip.family}
     pools, taken = [], set[BackendId]()
     for pool in one.pools:
-        members = [(each, _weight(each, member.weight, config)) for each, member in pool.backends.items()]
-        known = sorted((backends[each].identity, each, weight) for each, weight in members if each in backends)
-        # One entry per address under a VIP, and of its family only: two would be one key of the dataplane.
-        fit = [(at, each, weight) for at, each, weight in known if at.family == vip.family and at not in taken]
+        # protection: B34, a backend serves at its address of the frontend's family
+        members = [(names.get(each), _weight(each, member.weight, config)) for each, member in pool.backends.items()]
+        known = sorted((backends[each].identity, each, weight) for each, weight in members if each is not None)
+        # One entry per address under a VIP: two would be one key of the dataplane.
+        fit = [(at, each, weight) for at, each, weight in known if at not in taken]
         kept = {at: (each, weight) for at, each, weight in reversed(fit)}
         taken |= kept.keys()
         pools.append(tuple(kept[at] for at in sorted(kept)))

@@ -64,7 +64,8 @@ class Truthful:
             for target in self._targets.targets:
                 well = target.id.partition("/")[0] not in self.down
                 code = ProbeCode.L4OK if well else ProbeCode.L4CON
-                results.append(ProbeResult(target.id, well, code, seconds(0.001), clock.now(), False))
+                now, generation = clock.now(), target.generation
+                results.append(ProbeResult(target.id, well, code, seconds(0.001), now, generation=generation))
             yield ProbeReport(clock.now(), tuple(results), len(results))
 
 
