@@ -27,6 +27,7 @@ from holdfast.server.election.machine import (
     Resigned,
     Won,
 )
+from holdfast.server.election.trial import TrialState
 from holdfast.store.api import Compare, Delete, Operation, Put, TxnResult
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing.sim.nodes import NodeClock
@@ -36,6 +37,11 @@ Bug = Callable[[], contextlib.AbstractContextManager[object]]
 
 def _replaced(owner: Any, name: str, by: Any) -> Bug:
     return lambda: patch.object(owner, name, by)
+
+
+def claims_to_be_able(_last: TrialState) -> TrialState:
+    """A follower that has not tried the database."""
+    return TrialState.SUCCEEDED
 
 
 def _from_the_reply(sent: Instant, answered: Instant) -> Instant:

@@ -7,8 +7,8 @@ ids and PID namespaces, and a process table that always knows which processes ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -18,8 +18,10 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server
+from holdfast.reconcile import Away
 from holdfast.runtime.daemon.board import Cell
 from holdfast.server.election.elector import Elector
+from holdfast.server.election.handover import Ability, successor
 from holdfast.server.election.leadership import (
     Leadership,
     LeadershipCell,
@@ -29,9 +31,10 @@ from holdfast.server.election.leadership import (
     is_over,
     while_leading,
 )
-from holdfast.server.election.machine import LossReason
+from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.server.election.predecessor import certainly_dead
 from holdfast.server.election.registrar import Registrar
+from holdfast.server.election.trial import DatabaseTrial, TrialState
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
@@ -114,6 +117,8 @@ class SimServer:
         self.elector: Elector | None = None
         self.seen: list[Seen] = []
         """Told whatever the elector shows."""
+        self.has_database: Callable[[], bool] = lambda: True
+        """Whether the database answers this server."""
         self.stubborn = 0.0
         """For how many seconds work ignores that it was cancelled."""
         self._world = world
@@ -183,16 +188,41 @@ class SimServer:
             on_attempt=lambda _state, success: None,
             on_change=lambda _term, sentence: self._world.note(sentence),
         )
-        registrar = Registrar(
+        trial = DatabaseTrial(self._try_database)
+        registrar = self._registrar(store, me, elector, trial)
+        node.run(
+            _take_part(
+                elector, registrar, self._stopping, trial.run, lambda: self._give_way(me, elector, registrar, trial)
+            )
+        )
+
+    def _registrar(self, store: Store, me: Leader, elector: Elector, trial: DatabaseTrial) -> Registrar:
+        return Registrar(
             store,
             REGION,
             self.called,
             self.timings.ttl,
-            report=lambda: self._report(me),
+            report=lambda: self._report(me, trial),
             is_dead=self._is_dead(me),
             on_name_taken=self._name_taken(elector),
         )
-        node.run(_take_part(elector, registrar, self._stopping))
+
+    async def _try_database(self) -> None:
+        await asyncio.sleep(0.01)
+        if not self.has_database():
+            raise Away("database", "it does not answer")
+
+    async def _give_way(self, me: Leader, elector: Elector, registrar: Registrar, trial: DatabaseTrial) -> None:
+        """Check every second what this server is able to do, as the elector's worker does."""
+        ability = Ability()
+        while True:
+            await asyncio.sleep(1)
+            leads, now = elector.state.phase is ElectionPhase.LEADING, self.clock.now()
+            if leads and not self.has_database():
+                trial.failed("the syncer waits for it")
+            ability = ability.updated(self._report(me, trial), now)
+            if leads and successor(ability, registrar.others, now) is not None:
+                elector.leave(LossReason.HANDED_OVER)
 
     def _is_dead(self, me: Leader) -> Callable[[Leader | Server], bool]:
         return lambda other: certainly_dead(other, me, lambda pid: self.host.is_gone(self.namespace, pid))
@@ -215,7 +245,8 @@ class SimServer:
 
         return taken
 
-    def _report(self, me: Leader) -> Server:
+    def _report(self, me: Leader, trial: DatabaseTrial) -> Server:
+        phase = None if self.elector is None else self.elector.state.phase
         return Server(
             host=me.host,
             pid=me.pid,
@@ -223,7 +254,9 @@ class SimServer:
             pid_namespace=me.pid_namespace,
             version="1",
             since=self.clock.wall(),
-            database=True,
+            # A leader's syncer uses the database; a follower knows only what its trial has shown.
+            database=self.has_database() if phase is ElectionPhase.LEADING else trial.state is TrialState.SUCCEEDED,
+            stands=phase is not ElectionPhase.RESTING,
         )
 
     def _work(self, leadership: Leadership, store: Store) -> Callable[[Leading], Awaitable[None]]:
@@ -263,15 +296,18 @@ class SimServer:
         raise asyncio.CancelledError
 
 
-async def _take_part(elector: Elector, registrar: Registrar, stopping: asyncio.Event) -> None:
+async def _take_part(
+    elector: Elector, registrar: Registrar, stopping: asyncio.Event, *beside: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
     """Register the name, then take part in the election, as the elector's worker does."""
     try:
         await registrar.register()
     except (StoreAway, StoreError):
         await asyncio.sleep(0)  # it will be tried again, beside the election
-    registering = asyncio.create_task(registrar.run())
+    tasks = [asyncio.create_task(one()) for one in (registrar.run, *beside)]
     try:
         await elector.run(stopping)
     finally:
-        registering.cancel()
+        for task in tasks:
+            task.cancel()
     await registrar.withdraw()

@@ -203,3 +203,29 @@ def test_a_predecessor_that_died_on_this_machine_is_cleared_at_once() -> None:
         assert judge.terms[pair.term].by_force, "cleared, not expired"
 
     tell(tale)
+
+
+@fault("C45", without="holdfast.server.election.trial:follower_state", by="tests.sim.election_bugs:claims_to_be_able")
+def test_C45_with_the_database_away_for_everybody_for_ten_minutes_the_leader_does_not_change() -> None:
+    async def tale(pair: Pair) -> None:
+        pair.leader.has_database = pair.other.has_database = lambda: False
+        for _ in range(600):
+            await asyncio.sleep(1)
+            led = pair.fleet.judge.led
+            assert led is not None, "leadership wanders"
+            assert led.number == pair.term, "leadership wanders"
+
+    tell(tale, seeds=range(2))
+
+
+def test_C45_a_leader_whose_database_is_away_gives_way_to_a_server_whose_trial_succeeds() -> None:
+    async def tale(pair: Pair) -> None:
+        pair.leader.has_database = pair.other.has_database = lambda: False
+        await asyncio.sleep(120)
+        assert pair.leads(pair.leader)
+        pair.other.has_database = lambda: True
+        await pair.world.until(lambda: pair.leads(pair.other), within=seconds(15))
+        await asyncio.sleep(900)
+        assert pair.leads(pair.other), "the old leader stays unable until a trial has succeeded"
+
+    tell(tale, seeds=range(2))

@@ -89,6 +89,14 @@ class LeaderWork(ABC):
         """Commands that a follower answers, too."""
         return {}
 
+    def follower_state(self) -> str:
+        """State that the worker shows on a server that does not lead."""
+        return "following"
+
+    def term_ended(self, state: str) -> None:
+        """Called when the work of a term has ended, with the last state that it showed."""
+        return
+
     async def tick(self, *, following: bool) -> None:
         """Called every second; `following` is false while this server leads or its term's work is still stopping."""
         return
@@ -111,6 +119,7 @@ class LeaderWork(ABC):
             try:
                 await work
             finally:
+                self.term_ended(self.worker.vitals.state)
                 self._follow()
         finally:
             self._in_term = False
@@ -119,7 +128,7 @@ class LeaderWork(ABC):
         vitals = self.worker.vitals
         vitals.consumes(_NoBacklog())
         vitals.audit = NEVER
-        vitals.state = "following"
+        vitals.state = self.follower_state()
         self.clear_metrics()
         declined = dict.fromkeys(self._commands, self._decline)
         self.worker.handlers |= {**declined, **self.pause_handlers(), **self.follower_handlers()}
@@ -130,7 +139,8 @@ class LeaderWork(ABC):
             # A term's work that is being cancelled still owns the vitals, although leadership is lost already.
             following = not self._in_term and not isinstance(self.leadership.check(), Leading)
             if following:
-                self.worker.vitals.attempted(success=True, state="following")
+                state = self.follower_state()
+                self.worker.vitals.attempted(success=not state.startswith("waiting"), state=state)
             await self.tick(following=following)
 
     async def _remember_pauses(self) -> None:

@@ -3,7 +3,8 @@
 `objects` is the desired state; `addresses` has the one owner of each address; `outbox` lists changes that are not in
 the store yet; `changes` is the history that `undo` uses and the witness of every delete; `observed` is the state that
 agents report; `marks` tie inventory and store together; `ignored` lists keys of the store that are left alone; `fence`
-has one row per region, `identity` one per inventory. Revisions are ids of the outbox: they only grow.
+has one row per region, `identity` one per inventory; `trials` is always empty: followers write to it and roll back.
+Revisions are ids of the outbox: they only grow.
 
 `ControlTables` are those that an inventory needs whatever its objects are: in Neutron's database they have a prefix.
 """
@@ -150,3 +151,5 @@ def _identity_tables(metadata: MetaData, prefix: str) -> tuple[Table, Table, Tab
 
 CONTROL = control_tables(METADATA)
 OBSERVED, FENCE, MARKS, IGNORED, IDENTITY = CONTROL
+
+TRIALS = Table("trials", METADATA, Column("server", Text, primary_key=True))

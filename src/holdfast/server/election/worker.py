@@ -40,6 +40,7 @@ from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell,
 from holdfast.server.election.machine import Election, ElectionPhase, LossReason
 from holdfast.server.election.metrics import ElectionMetrics
 from holdfast.server.election.registrar import Registrar
+from holdfast.server.election.trial import TrialState
 from holdfast.server.election.views import ElectorView, StoreSeen, read_host
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
@@ -48,6 +49,8 @@ from holdfast.store.identity import StoreVerdict
 log = structlog.get_logger(__name__)
 
 _HEALTH_EVERY = Duration(seconds=1)
+_DATABASE_UNKNOWN = (TrialState.UNTRIED.value, TrialState.FAILED.value)
+"""States of a worker that has not used the database yet, or cannot (C45)."""
 _IDENTITY_RETRY = Duration(seconds=1)
 _IDENTITY_EVERY = Duration(seconds=2)
 
@@ -242,7 +245,7 @@ class ElectorJob:
             pid_namespace=self._me.pid_namespace,
             version=__version__,
             since=self._since,
-            database=not any(one.state == "waiting: database" for one in workers),
+            database=not any(one.state in _DATABASE_UNKNOWN for one in workers if one.name != "elector"),
             warm=all(one.warm for one in workers if one.phase != "completed"),
             stands=self.elector.state.phase is not ElectionPhase.RESTING,
             workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},

@@ -13,6 +13,7 @@ import structlog
 from holdfast.inventory.open import configured_engine
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.thread import DatabaseThread
+from holdfast.inventory.sql.trial import try_database
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.reconcile import Away, PauseGate
@@ -21,7 +22,9 @@ from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
+from holdfast.server import server_name
 from holdfast.server.election.leadership import Leadership, Leading
+from holdfast.server.election.trial import DatabaseTrial, TrialState
 from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell
 from holdfast.server.intents.store import SYNCER
 from holdfast.server.leader_work import LeaderWork, idle_without_inventory
@@ -39,7 +42,10 @@ _COMMANDS = ("adopt", "allow", "forget", "held", "sync", "resync")
 
 
 class SyncerWorker(LeaderWork):
-    def __init__(self, worker: Worker, syncer: Syncer) -> None:
+    """Also tries the database, for the whole server, on leader and follower alike (C45)."""
+
+    def __init__(self, worker: Worker, syncer: Syncer, trial: DatabaseTrial) -> None:
+        self._trial = trial  # the frame asks for the follower's state at once
         super().__init__(
             worker, syncer.leadership, syncer.store, syncer.region, SYNCER, commands=_COMMANDS, on_follower="is idle"
         )
@@ -65,6 +71,17 @@ class SyncerWorker(LeaderWork):
         handlers["explain"] = ExplainCommands(self._syncer, term).answer
         return term.run(self.worker.stopping)
 
+    def always(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        return {"database": self._trial.run()}
+
+    def follower_state(self) -> str:
+        return self._trial.state.value
+
+    def term_ended(self, state: str) -> None:
+        """A term that ended while it waited for the database leaves the server unable until a trial has succeeded."""
+        if state == TrialState.FAILED.value:
+            self._trial.failed("it was away when the term of this server ended")
+
     def follower_handlers(self) -> Mapping[str, Handler]:
         return {"explain": ExplainCommands(self._syncer).answer, "adopt": self._report_adoption}
 
@@ -82,6 +99,8 @@ async def run(worker: Worker) -> None:
         return
     engine = configured_engine(worker.config.inventory)
     store, thread, wake = open_store(worker.config.store), DatabaseThread(NAME), waker(engine)
+    trying = DatabaseThread("database-trial")  # of its own: a resync occupies the other one for long
+    trial = DatabaseTrial(lambda: trying(lambda: try_database(engine, server_name(worker))))
     syncer = Syncer(
         context=worker.context,
         store=store,
@@ -96,9 +115,10 @@ async def run(worker: Worker) -> None:
         resync_interval=worker.config.inventory.resync_interval,
     )
     try:
-        await SyncerWorker(worker, syncer).run()
+        await SyncerWorker(worker, syncer, trial).run()
     finally:
         await wake.close()
         await store.close()
         thread.close()
+        trying.close()
         engine.dispose()

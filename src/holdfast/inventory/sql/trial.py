@@ -1,0 +1,19 @@
+"""Trial of the database: a read, and a write that is rolled back.
+
+The write goes to a table of its own, never to the fence row: a follower must not delay the leader's transactions.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, insert, select
+
+from holdfast.inventory.sql.engine import translated_errors
+from holdfast.inventory.sql.schema import IDENTITY, TRIALS
+
+
+def try_database(engine: Engine, server: str) -> None:
+    """Raise `DatabaseAway` if the database cannot be read, or takes no writes."""
+    with translated_errors(), engine.connect() as connection, connection.begin() as transaction:
+        connection.execute(select(IDENTITY.c.only).limit(1)).first()
+        connection.execute(insert(TRIALS).values(server=server))
+        transaction.rollback()
