@@ -14,6 +14,8 @@ from datetime import timedelta
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
+from holdfast.config.schema.pattern import NotAPattern, compile_pattern
+
 _DURATION_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION_PART = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?(ms|[dhms])")
 _LONGEST = timedelta(days=3_650)
@@ -176,9 +178,9 @@ def address(given: str) -> str:
 
 def regex(given: str) -> str:
     try:
-        re.compile(given)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise Unfit(f"is {quote(given)}, which is not a regular expression: {error}") from None
+        compile_pattern(given)
+    except NotAPattern as error:
+        raise Unfit(f"is {quote(given)}, which is not a regular expression in RE2's syntax: {error}") from None
     return given
 
 

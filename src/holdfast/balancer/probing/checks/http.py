@@ -2,7 +2,7 @@
 
 The head must be complete, valid and at most 64 KiB. A redirect is a status like any other: it passes when its code is
 expected, fails when it is not, and is never followed (B20). Interim answers (1xx) are skipped. The body matters only
-with a regular expression, which is searched in its first 64 KiB after chunked decoding.
+with a regular expression, which is searched in its first 64 KiB after chunked decoding, in linear time (B36).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast import __version__
 from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
 from holdfast.balancer.probing.checks.body import Body, BodyError
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
+from holdfast.config.schema.pattern import NotAPattern, Pattern, compile_pattern
 from holdfast.config.sections.healthcheck import HealthCheck
 
 LIMIT = 64 << 10
@@ -31,7 +32,7 @@ class Expectation(NamedTuple):
 
     request: bytes
     statuses: tuple[tuple[int, int], ...]
-    body: re.Pattern[bytes] | None
+    body: Pattern | None
     backend_header: re.Pattern[bytes] | None
 
     def accepts(self, status: int) -> bool:
@@ -147,8 +148,8 @@ def expectation(target: TargetSpec) -> Expectation:
     if not check.path.startswith("/"):
         raise UncheckableTarget(f"{target.id}: path {check.path!r} does not begin with /")
     try:
-        body = re.compile(check.body.encode()) if check.body else None
-    except re.error as error:
+        body = compile_pattern(check.body) if check.body else None
+    except NotAPattern as error:
         raise UncheckableTarget(f"{target.id}: body {check.body!r} is not a regular expression: {error}") from error
     header_ = header(target.backend_header) if target.backend_header else None
     return Expectation(_request(check, target), check.ranges, body, header_)
