@@ -12,6 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from holdfast.agent.gates.identity import StoreIdentityGate
+from holdfast.runtime.store_guard import StoreGuard
 from holdfast.server.identity import verdict
 from holdfast.server.identity.gate import FleetIdentityGate
 from holdfast.server.syncer.term import SyncerTerm
@@ -35,5 +36,5 @@ BUGS: Final[Mapping[str, Bug]] = {
 AGENT_BUGS: Final[Mapping[str, Bug]] = {
     "the agent's identity gate is open": _replaced(StoreIdentityGate, "judge", lambda *_judged, **_more: None),
     "an older claim replaces a newer one": _replaced(StoreIdentityGate, "_is_newer", lambda *_change: True),
-    "a verdict ends before the watch has caught up": _replaced(StoreIdentityGate, "_is_released", lambda *_read: False),
+    "a verdict ends before the watch has caught up": _replaced(StoreGuard, "is_released_by", lambda *_read: False),
 }
