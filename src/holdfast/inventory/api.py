@@ -134,8 +134,9 @@ class Inventory(Protocol):
         Rows with lower ids may still be committed (C37)."""
         ...
 
-    def settle(self, fence: Fence, ids: Sequence[int]) -> None:
-        """Remove exactly these rows from the outbox. Raises `Deposed`."""
+    def settle(self, fence: Fence, ids: Sequence[int], mark: Mark | None = None) -> None:
+        """Remove exactly these rows from the outbox, and note that the `mark` has reached the store. Raises
+        `Deposed`."""
         ...
 
     def fleet(self) -> str | None:

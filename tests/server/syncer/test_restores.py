@@ -595,6 +595,30 @@ def test_a_store_restored_to_between_a_mark_and_its_writes_is_noticed_by_its_lea
     assert endpoint_key(5) in here.stored()
 
 
+@pytest.mark.parametrize("next_leader", [False, True])
+def test_C43_a_restore_to_before_the_last_batch_is_noticed_when_the_store_has_outgrown_it(
+    here: SyncerHarness, next_leader: bool
+) -> None:
+    async def scenario() -> SyncerTerm:
+        await after(here, range(4))
+        term = await here.settled()
+        backup = here.fake.revision
+        here.editor.change([endpoint(5)], who="alice")
+        await term.reconciler.turn()
+        here.fake.restore(backup)
+        for _ in range(20):
+            await here.operator.put(b"/other/time-passes", b"")
+        if next_leader:
+            return await turned(here)
+        await term.check_identity()
+        await term.reconciler.turn()
+        return term
+
+    term = asyncio.run(scenario())
+    assert term.identity_gate.verdict.closed is FleetIdentityReason.STORE_RESTORED
+    assert endpoint_key(5) in here.stored()
+
+
 def test_a_second_restore_under_the_verdict_is_refilled_at_once(here: SyncerHarness) -> None:
     async def scenario() -> SyncerTerm:
         backup = await after(here, range(4))

@@ -123,7 +123,7 @@ def every_mark_counts(sides: Sides, _identity: Identity) -> str:
     return "went back" if sides.marks.newest > sides.found.mark_number else ""
 
 
-async def store_first(self: IdentityJudge, term: int, _written: int = 0) -> Sides:
+async def store_first(self: IdentityJudge, term: int, *_known: int) -> Sides:
     """The store is read before the database, and both before what they are compared with."""
     found = await read_identity(self.store, self.region)
     fleet, marks, fence, revision = await self.run_in_thread(self._read_inventory)

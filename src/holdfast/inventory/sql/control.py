@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
 
 from holdfast.inventory.api import Fence, InventoryMarks, MarkUnknown
 from holdfast.inventory.sql.engine import reading
@@ -29,6 +29,8 @@ class SqlControl:
         self._newest_mark = select(marks.c.number).where(of_region).order_by(marks.c.number.desc()).limit(1)
         self._nonce = select(marks.c.nonce).where(of_region, marks.c.number == bindparam("number"))
         self._insert_mark = insert(marks)
+        made = of_region, marks.c.number == bindparam("reached"), marks.c.nonce == bindparam("made")
+        self._note_stored = update(marks).where(*made).values(stored=bindparam("reached"))
         self._prune_marks = delete(marks).where(of_region, marks.c.number <= bindparam("upto"))
 
     def fleet(self) -> str | None:
@@ -55,6 +57,10 @@ class SqlControl:
             connection.execute(self._insert_mark, values)
             connection.execute(self._prune_marks, {"of": fence.region, "upto": made.number - MARKS_KEPT})
         return made
+
+    def note_stored(self, connection: Connection, fence: Fence, mark: Mark) -> None:
+        """Note in a fenced transaction that a mark of this inventory has reached the store."""
+        connection.execute(self._note_stored, {"of": fence.region, "reached": mark.number, "made": mark.nonce})
 
     def marks(self, region: str) -> InventoryMarks:
         with reading(self.engine) as connection:

@@ -19,6 +19,7 @@ from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.schema import CHANGES, CONTROL, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.control.mark import Mark
 
 KEYS_PER_QUERY = 500
 
@@ -129,8 +130,10 @@ class SqlInventory(SqlControl):
             queries = (query.where(OUTBOX.c.id.in_(batch)) for batch in batches(sorted(ids)))
             return [number for one in queries for number in connection.execute(one).scalars()]
 
-    def settle(self, fence: Fence, ids: Sequence[int]) -> None:
+    def settle(self, fence: Fence, ids: Sequence[int], mark: Mark | None = None) -> None:
         with fenced(self.engine, fence) as connection:
+            if mark is not None:
+                self.note_stored(connection, fence, mark)
             for batch in batches(ids):
                 connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(batch)))
 

@@ -46,9 +46,9 @@ class IdentityJudge:
     is_ours: Callable[[Entry], bool]
     """Tells whether an entry under one of our prefixes belongs to this region: hosts of all regions share theirs."""
 
-    async def read(self, term: int, written: int = 0) -> Sides:
-        """Read both sides for the leader of that term, which knows of that revision of the store. Raises `Away`, or
-        `Deposed` if the store has another leader."""
+    async def read(self, term: int, written: int = 0, marked: int = 0) -> Sides:
+        """Read both sides for the leader of that term, which knows of that revision and that mark of the store. Raises
+        `Away`, or `Deposed` if the store has another leader."""
         remembered = self.seen_store()
         fleet, marks, fence, revision = await self.run_in_thread(self._read_inventory)
         try:
@@ -63,7 +63,7 @@ class IdentityJudge:
             raise Away("store", str(error)) from error
         mark = found.mark
         known = isinstance(mark, Mark) and await self._has_mark(mark)
-        return Sides(fleet, marks, fence, revision, found, known, empty, remembered, term, diverged, written)
+        return Sides(fleet, marks, fence, revision, found, known, empty, remembered, term, diverged, written, marked)
 
     async def latch(self, fenced: FencedStore, sides: Sides, verdict: IdentityVerdict) -> None:
         """Write a verdict that an operator has to end into the store's identity, unless it stands there already. Raises

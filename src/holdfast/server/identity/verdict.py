@@ -89,6 +89,8 @@ class Sides:
     diverged: bool = False
     written: int = 0
     """Latest revision that the leader of this term knows of the store; noted before the store was read."""
+    marked: int = 0
+    """Number of the latest mark that this leader knows to be in the store; noted before the store was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +196,9 @@ def store_went_back(sides: Sides, identity: Identity) -> str:  # protection: C67
     number, revision, fence = sides.found.mark_number, sides.found.revision, sides.fence
     if revision < sides.written:
         return f"the store went back to revision {revision}, but revision {sides.written} was written; {stays}"
-    if sides.marks.stored > number:
-        return f"the store went back to mark {number}, but mark {sides.marks.stored} had reached it; {stays}"
+    stored = max(sides.marks.stored, sides.marked)
+    if stored > number:
+        return f"the store went back to mark {number}, but mark {stored} had reached it; {stays}"
     if fence_is_ahead(sides):
         return (
             f"the store went back to before term {fence.term} of epoch {fence.epoch}, which the inventory knows: the "

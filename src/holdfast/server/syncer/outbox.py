@@ -17,6 +17,7 @@ from functools import partial
 from holdfast.inventory.api import Fence, Inventory, OutboxRow
 from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.mark import Mark
 
 PAGE = 5_000
 """Rows per read, and per transaction that settles them: a new leader waits for an open one (C34)."""
@@ -27,7 +28,8 @@ SWEEP_EVERY = Duration(seconds=60)
 
 class Outbox:
     """`has` says whether a key belongs to this region; `may_settle` whether rows may be removed now; `is_pass_next`
-    whether a full pass follows, which covers all rows that are noted before it: then they are all fetched at once."""
+    whether a full pass follows, which covers all rows that are noted before it: then they are all fetched at once.
+    `mark` returns the last one that reached the store."""
 
     def __init__(
         self,
@@ -38,12 +40,14 @@ class Outbox:
         now: Callable[[], Instant],
         may_settle: Callable[[], bool] = lambda: True,
         is_pass_next: Callable[[], bool] = lambda: False,
+        mark: Callable[[], Mark | None] = lambda: None,
     ) -> None:
         self._inventory = inventory
         self._has = has
         self._now = now
         self._may_settle = may_settle
         self._is_pass_next = is_pass_next
+        self._mark = mark
         self._run_in_thread = run_in_thread
         self._fence = fence
         self._noted: dict[int, OutboxRow] = {}
@@ -84,7 +88,7 @@ class Outbox:
         if self._may_settle():
             for portion in _portions(done):
                 ids = [number for number in portion if number in self._noted]  # forgotten meanwhile: another row now
-                await self._run_in_thread(partial(self._inventory.settle, self._fence, ids))
+                await self._run_in_thread(partial(self._inventory.settle, self._fence, ids, self._mark()))
                 self._forget(ids)
         return self._more
 

@@ -135,9 +135,9 @@ class Syncer:
         """An unused fleet id."""
         return uuid.uuid4().hex
 
-    async def read_sides(self, term: int, written: int = 0) -> Sides:
+    async def read_sides(self, term: int, written: int = 0, marked: int = 0) -> Sides:
         """Read inventory and store for a verdict. Raises `Away` or `Deposed`."""
-        return await self._judge.read(term, written)
+        return await self._judge.read(term, written, marked)
 
     async def latch(self, fenced: FencedStore, sides: Sides) -> None:
         """Record a verdict that an operator has to end in the store. Raises `Deposed`."""
@@ -193,6 +193,7 @@ class SyncerTerm:
             *(inventory, syncer.run_in_thread, fence, self.layout.has, now),
             may_settle=lambda: self.may_settle,
             is_pass_next=lambda: self.reconciler.dirty.is_everything,
+            mark=lambda: self._mark,
         )
         self.witness = WitnessGate(self.moves.wanted_at)
         self.witnesses = WitnessLookup(self.witness, inventory, syncer.run_in_thread, now)
@@ -341,13 +342,14 @@ class SyncerTerm:
     async def check_identity(self) -> None:
         """Judge inventory and store again, and do what follows: record the verdict, name a side, end the filling."""
         syncer, before, began = self.syncer, self.identity_gate.verdict, self.syncer.context.clock.now()
-        sides = await syncer.read_sides(self.fence.term, self.target.known)
+        marked = self._mark.number if self._mark is not None else 0
+        sides = await syncer.read_sides(self.fence.term, self.target.known, marked)
         await syncer.latch(self.fenced, sides)  # first: what is written after that is newer than the backup
         verdict = syncer.note_verdict(self.identity_gate, sides)
         self._epoch = epoch_of(sides)
         if isinstance(sides.found.identity, Identity):
             self._seen_epoch = sides.found.identity.epoch
-        went_back = sides.found.revision < sides.written
+        went_back = sides.found.revision < sides.written or sides.found.mark_number < sides.marked
         if went_back or sides.found.mark_revision >= self._mark_revision:
             self._mark, self._mark_revision = _readable(sides.found.mark), sides.found.mark_revision
         if went_back or verdict.closed is not before.closed:
