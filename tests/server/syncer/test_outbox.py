@@ -14,6 +14,7 @@ from holdfast.inventory.sql.engine import writing
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
+from holdfast.model.control.mark import Mark
 from holdfast.server.syncer import outbox
 from holdfast.server.syncer.outbox import FEW, SWEEP_EVERY, Outbox
 from holdfast.testing.fakes.inventory import fresh_engine
@@ -47,9 +48,9 @@ class CountingInventory(SqlInventory):
         self.read += len(rows)
         return rows
 
-    def settle(self, fence: Fence, ids: Sequence[int]) -> None:
+    def settle(self, fence: Fence, ids: Sequence[int], mark: Mark | None = None) -> None:
         self.most_settled = max(self.most_settled, len(ids))
-        super().settle(fence, ids)
+        super().settle(fence, ids, mark)
 
 
 class Site:
