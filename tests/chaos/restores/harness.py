@@ -256,7 +256,8 @@ def drill(fleet: RealFleet) -> Iterator[KernelRecorder]:
         with recorded(fleet.kernels) as record:
             yield record
         assert not (found := record.faults()), "; ".join(found[:12])
-        assert [line for one in fleet.members for line in _downs(one.process.output[logged[one.name] :])] == []
+        downs = [line for one in fleet.members for line in _downs(one.process.output[logged[one.name] :])]
+        assert not downs, "reported down: " + "; ".join(downs)
     except BaseException:
         sys.stderr.write(_logs(fleet))
         raise
@@ -265,8 +266,11 @@ def drill(fleet: RealFleet) -> Iterator[KernelRecorder]:
 def _downs(log: str) -> list[str]:
     """Return the lines of a server's log that report workloads which were up as no longer up."""
     entries = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    values = [str(one.get("values", "")) for one in entries if one.get("place") == "endpoint-status"]
-    return [value for value in values if value.startswith("ACTIVE →")]
+    return [
+        f"{one['timestamp']}: {one['keys']}: {one['values']}"
+        for one in entries
+        if one.get("place") == "endpoint-status" and str(one.get("values", "")).startswith("ACTIVE →")
+    ]
 
 
 def _logs(fleet: RealFleet) -> str:

@@ -11,6 +11,7 @@ import pytest
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.server.identity.gate import IdentityCell
+from holdfast.server.identity.verdict import REPORTS_RETURN
 from holdfast.testing.fault import fault
 from tests.inventory.harness import endpoint, host
 from tests.server.harness import StatusHarness, status_harness, status_key
@@ -71,12 +72,40 @@ def test_C61_a_new_list_waits_until_the_syncer_has_judged_the_store_that_answers
             here.identity.write(IdentityCell(shown.term, shown.epoch, read=here.clock.now()))
             here.clock.advance(working.term.reconciler._timings.recheck)
             await working.turn()
+            assert here.rows("endpoint") == before, "their agent may write them again"
+            here.clock.advance(REPORTS_RETURN)
+            await working.turn()
             return before, held, here.rows("endpoint")
 
     before, held, judged = asyncio.run(scenario())
     assert len(before) == 3
     assert held == before
     assert judged != before
+
+
+@fault("C61", without="holdfast.server.identity.gate:StatusIdentityGate._may_return", returns=False)
+def test_C61_a_report_that_an_agent_has_not_written_again_yet_is_not_taken_for_down(here: StatusHarness) -> None:
+    async def scenario() -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+        await reported(here)
+        async with here.endpoints() as working:
+            await working.turn()
+            before = here.rows("endpoint")
+            shown = here.identity.read()
+            assert shown is not None
+            here.identity.write(IdentityCell(shown.term, shown.epoch, "FILLING"))
+            await here.world.delete(status_key(1))
+            await working.turn()
+            here.identity.write(shown)  # the operator was quicker than the agent
+            here.clock.advance(working.term.reconciler._timings.recheck)
+            await working.turn()
+            assert here.rows("endpoint") == before
+            await here.say(1, EndpointState.UP)
+            here.clock.advance(REPORTS_RETURN)
+            await working.turn()
+            return before, here.rows("endpoint")
+
+    before, now = asyncio.run(scenario())
+    assert now == before
 
 
 def test_what_was_held_is_written_when_the_verdict_ends_within_the_epoch(here: StatusHarness) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.daemon.board import Cell
-from holdfast.server.identity.verdict import FleetIdentityReason, IdentityVerdict, closed_by
+from holdfast.server.identity.verdict import REPORTS_RETURN, FleetIdentityReason, IdentityVerdict, closed_by
 from holdfast.store.api import Entry
 
 IDENTITY_CELL = "identity"
@@ -87,18 +88,23 @@ class FleetIdentityGate:
 @dataclass
 class StatusIdentityGate:
     """Gate of a status worker: while the identity of the store is in doubt, a missing key means nothing (C61). It is
-    in doubt after a list that lacks what came before, until the syncer has judged the store that answers now."""
+    in doubt after a list that lacks what came before, until the syncer has judged the store that answers now. After
+    that agents write again what the store has lost, so for a while a missing report still means nothing."""
 
     cell: Cell[IdentityCell]
     fence: Fence
+    doubted: Instant = NEVER
+    """Time at which the identity was last in doubt."""
     since: Instant = NEVER
+    _has_report: Callable[[Any], bool] = lambda _key: True
     _count: Callable[[], int] = lambda: 0
     _rewinds: int = 0
     _listed: Instant = NEVER
 
-    def follow(self, rewinds: Callable[[], int]) -> None:
-        """Count such lists from now on: the store that a term begins with was judged."""
-        self._count, self._rewinds = rewinds, rewinds()
+    def follow(self, rewinds: Callable[[], int], has_report: Callable[[Any], bool]) -> None:
+        """Count such lists from now on: the store that a term begins with was judged. `has_report` tells whether the
+        store has the report that a row is about."""
+        self._count, self._rewinds, self._has_report = rewinds, rewinds(), has_report
 
     def is_open(self, now: Instant) -> bool:
         shown = self.cell.read()
@@ -108,6 +114,7 @@ class StatusIdentityGate:
         is_ours = shown is not None and (shown.term, shown.epoch, shown.closed) == ours
         is_open = is_over or (is_ours and shown is not None and self._is_judged(shown, now))
         self.since = NEVER if is_open else self.since or now
+        self.doubted = self.doubted if is_open else now
         return is_open
 
     def _is_judged(self, shown: IdentityCell, now: Instant) -> bool:  # protection: C61
@@ -121,9 +128,16 @@ class StatusIdentityGate:
         self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant
     ) -> Closed | None:
         if self.is_open(now):
-            return None
+            reason = FleetIdentityReason.REPORT_MISSING
+            return closed_by(reason, self.doubted) if self._may_return(change, now) else None
         shown = self.cell.read()
         reason = (
             FleetIdentityReason[shown.closed] if shown is not None and shown.closed else FleetIdentityReason.UNKNOWN
         )
         return closed_by(reason, self.since)
+
+    def _may_return(self, change: Change[K, V], now: Instant) -> bool:  # protection: C61
+        """True if the row follows from a report that its agent may not have had the time to write again."""
+        if not self.doubted or now - self.doubted >= REPORTS_RETURN:
+            return False
+        return change.op is Op.REPLACE and not self._has_report(change.key)

@@ -14,7 +14,7 @@ from enum import Enum
 
 from holdfast.inventory.api import Fence, InventoryMarks
 from holdfast.model.base.bad import Bad
-from holdfast.model.base.time import Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.mark import Mark
 from holdfast.reconcile import Closed, Reason
@@ -33,7 +33,11 @@ class FleetIdentityReason(Reason):
     STORE_RESTORED = "the store was restored from a backup"
     INVENTORY_RESTORED = "the inventory was restored from a backup, or lost commits"
     FILLING = "the store is being filled from the inventory; nothing is deleted before it is full"
+    REPORT_MISSING = "its report is not in the store, which was restored or refilled a moment ago"
 
+
+REPORTS_RETURN = Duration(seconds=30)
+"""Time in which agents write into a refilled store what they report: they look at its identity every few seconds."""
 
 OPENS: Mapping[FleetIdentityReason, str] = {
     FleetIdentityReason.UNKNOWN: "store and database answering (holdfast doctor)",
@@ -45,6 +49,7 @@ OPENS: Mapping[FleetIdentityReason, str] = {
     FleetIdentityReason.STORE_RESTORED: ADOPT,
     FleetIdentityReason.INVENTORY_RESTORED: ADOPT_INVENTORY,
     FleetIdentityReason.FILLING: "the end of the first resync",
+    FleetIdentityReason.REPORT_MISSING: f"its agent's report, or {REPORTS_RETURN.seconds} s without one",
 }
 
 LATCHED: Mapping[FleetIdentityReason, StoreVerdict] = {

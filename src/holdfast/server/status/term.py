@@ -75,7 +75,7 @@ class StatusTerm(Generic[T, V]):
         self._poll_every = poll_every
         self._identity = [identity] if identity is not None else []
         if identity is not None:
-            identity.follow(lambda: kind.mirror.rewinds)
+            identity.follow(lambda: kind.mirror.rewinds, self._has_report)
         clock = context.clock
         self.mass_loss: MassLoss[bytes, V] = MassLoss(rules.name, partial(lost_host, rules))
         self.pause: PauseGate[bytes] = PauseGate(rules.name)
@@ -111,6 +111,9 @@ class StatusTerm(Generic[T, V]):
             live_first=True,
             read_back=False,  # a committed transaction proves itself
         )
+
+    def _has_report(self, key: bytes) -> bool:
+        return key in self.mirror.objects or key in self.mirror.bad
 
     def _expected_rows(self) -> int:
         return len(self.mirror.objects)

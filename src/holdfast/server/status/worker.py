@@ -20,7 +20,7 @@ from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import Waker, waker
 from holdfast.model.base.region import Region
-from holdfast.model.base.time import Duration
+from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.observed import ENDPOINT
@@ -68,6 +68,9 @@ class StatusWorker(LeaderWork):
         self._migration_metrics = MigrationMetrics(worker.metrics.registry) if rules.kind == ENDPOINT else None
         self._staleness = Staleness(worker.config.status.stale_after, worker.config.status.warn_every)
         self._draining = asyncio.Lock()
+        self._doubted = NEVER
+        """Time at which a term could last not begin because the identity of the store was in doubt."""
+        self._gate: StatusIdentityGate | None = None
 
     def always(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         return {"mirror": follow(self._kind.mirror, self._kind.rules.name)}
@@ -88,7 +91,7 @@ class StatusWorker(LeaderWork):
             staleness=self._staleness,
             audit_every=self.worker.config.status.audit_every,
             poll_every=self.worker.config.inventory.poll_every,
-            identity=StatusIdentityGate(self._identity, fence),
+            identity=self._identity_gate(fence),
         )
         term.apply_pause(self.intents.pause)
         notices = self._notices(fence)
@@ -103,6 +106,12 @@ class StatusWorker(LeaderWork):
         if notices is not None:
             works["notices"] = notices.run(stopping)
         return until_first(works)
+
+    def _identity_gate(self, fence: Fence) -> StatusIdentityGate:
+        """The gate of a new term, which knows when the identity was last in doubt, in this term or before it."""
+        before = self._gate.doubted if self._gate is not None else NEVER
+        self._gate = StatusIdentityGate(self._identity, fence, max(before, self._doubted))
+        return self._gate
 
     def _notices(self, fence: Fence) -> MigrationNotices | None:
         """The notifications of migrations: of the endpoints' worker, and where a webhook is set."""
@@ -170,7 +179,7 @@ class StatusWorker(LeaderWork):
             self._wait("idle: inventory and store are being compared", "the syncer has not judged them yet")
             return None
         if shown.closed:
-            reason = FleetIdentityReason[shown.closed]
+            reason, self._doubted = FleetIdentityReason[shown.closed], self.worker.clock.now()
             self._wait("held: identity", f"{reason.value}; to release: {OPENS[reason]}")
             return None
         return Fence(self._region.segment, shown.epoch, term)
