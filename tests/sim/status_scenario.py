@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from holdfast.inventory.api import Fence
+from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.migrate import migrate
@@ -54,6 +54,8 @@ OBJECTS = 15
 PAGE = 4
 """Rows of a page, so that a pass has several also here."""
 TROUBLE = 30.0
+LOST = 0.2
+"""Share of the calls to the database that are lost, half of them after they took effect."""
 REST = seconds(120)
 WORDS = {
     EndpointState.UP: ObservedState.ACTIVE,
@@ -68,6 +70,8 @@ class Counting:
 
     rows: int = 0
     peak: int = 0
+    loses_answers: bool = True
+    """The database now and then takes a call and loses the answer, or loses the call (C47)."""
     terms: list[StatusTerm[Any, Any]] = field(default_factory=list)
 
 
@@ -93,10 +97,17 @@ class ObservingServer(SimServer):
         observed, inventory = CountingObserved(engine), SqlInventory(engine)
         observed.counting = self.counting
 
+        random = self.world.stream(f"database of {self.name}")
+
         async def aside(call: Callable[[], T]) -> T:
             await asyncio.sleep(self.world.usual_latency())
+            lost = random.random() if self.counting.loses_answers else 1.0
+            if lost < LOST / 2:
+                raise DatabaseAway("the call was lost")
             answer = call()
             await asyncio.sleep(self.world.usual_latency())
+            if lost < LOST:
+                raise DatabaseAway("the answer was lost")
             return answer
 
         both: list[StatusKind[Any, Any]] = [
@@ -185,6 +196,7 @@ async def _run_status(world: World, database: Database, servers: list[ObservingS
     world.note("the trouble is over; endpoints flap once more, and nothing changes any more")
     bound = map(_status_key_of, observed.wanted(ENDPOINT.prefix(REGION), None, 1_000))
     await asyncio.gather(*(_flap(client, world.stream(f"flapping {key!r}"), key) for key in bound))
+    counting.loses_answers = False
     await _rest(world, observed, SqlInventory(observed.engine))
     rows = counting.rows
     await _take_over(world, fleet, counting)

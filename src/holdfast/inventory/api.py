@@ -226,6 +226,10 @@ class Observed(Protocol):
         """Write each document under its keys and delete the keys in `gone`, in one transaction. Raises `Deposed`."""
         ...
 
+    def read_settled(self, fence: Fence, keys: Collection[bytes]) -> Sequence[ObservedRow]:
+        """Read these rows once no earlier transaction of a leader can change them any more. Raises `Deposed`."""
+        ...
+
     def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:
         """Keys of desired objects under a prefix, above a key, in key order."""
         ...

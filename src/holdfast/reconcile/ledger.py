@@ -15,7 +15,7 @@ from typing import Generic
 
 import msgspec
 
-from holdfast.model.base.time import Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile.change import Change, K, Op, Outcome, V
 from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
 
@@ -38,6 +38,8 @@ class Outstanding(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     error: str | None = None
     attempts: int = 0
     retry: Instant | None = None
+    released: Instant = NEVER
+    """When the gate that held it opened; NEVER if none has held it, or one does."""
     aside: bool = False
     """True for a delete that the brake does not count: another gate holds it, or it is no loss."""
 
@@ -45,6 +47,11 @@ class Outstanding(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     def is_held(self) -> bool:
         """True when a gate holds it; waiting for a retry does not count."""
         return self.closed is not None and self.closed.gate != BACKOFF
+
+    @property
+    def waits_since(self) -> Instant:
+        """Since when it waits to be applied: the time that a gate held it does not count."""
+        return self.released or self.since
 
     @property
     def is_failed(self) -> bool:
@@ -182,11 +189,13 @@ class Ledger(Generic[K, V]):
         self, change: Change[K, V], before: Outstanding[K, V] | None, now: Instant, closed: Closed | None
     ) -> None:
         if before is None:
-            entry = Outstanding(change, now, closed)
-        elif _same_change(before.change, change):
-            entry = Outstanding(change, before.since, closed, before.error, before.attempts, before.retry)
-        else:
-            entry = Outstanding(change, before.since, closed)
+            self._set(Outstanding(change, now, closed), before)
+            return
+        entry: Outstanding[K, V] = Outstanding(change, before.since, closed, released=before.released)
+        if _same_change(before.change, change):
+            entry = msgspec.structs.replace(before, change=change, closed=closed, aside=False)
+        if entry.is_held or before.is_held:
+            entry = msgspec.structs.replace(entry, released=NEVER if entry.is_held else now)
         self._set(entry, before)
 
     def _retry(self, outcome: Outcome[K, V], now: Instant) -> None:
@@ -194,8 +203,8 @@ class Ledger(Generic[K, V]):
         before = self._entries.get(key)
         attempts = 1 + (before.attempts if before else 0)
         retry = now + self._backoff.after(attempts)
-        since = before.since if before else now
-        self._set(Outstanding(outcome.change, since, None, outcome.error, attempts, retry), before)
+        since, released = (before.since, before.released) if before else (now, NEVER)
+        self._set(Outstanding(outcome.change, since, None, outcome.error, attempts, retry, released), before)
         self._sequence += 1
         heapq.heappush(self._retries, (retry, self._sequence, key))
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 
 from holdfast.inventory.api import DatabaseAway, Fence, ObservedRow
 from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
+from holdfast.inventory.sql.schema import OBSERVED
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import Deposed
 from holdfast.testing.fakes.inventory import fresh_engine
-from tests.inventory.harness import REGION, endpoint, endpoint_key, host
+from holdfast.testing.real.processes import wait_until
+from tests.inventory.harness import REGION, endpoint, endpoint_key, host, is_waiting
 
 OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)
 AT = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)
@@ -132,3 +136,27 @@ def test_a_database_file_that_ends_early_raises_database_away(tmp_path: Path) ->
         address.write_bytes(content)
         with pytest.raises(DatabaseAway, match="malformed"):
             SqlObserved(engine).read("agent", b"/a/", None, 1_000)
+
+
+def test_settled_rows_are_those_asked_for(observed: SqlObserved) -> None:
+    observed.write(OLD, "agent", {b"1": [b"/a/1", b"/a/2"]}, [], AT)
+    assert observed.read_settled(OLD, [b"/a/2", b"/a/3"]) == [ObservedRow(b"/a/2", b"1", AT)]
+
+
+def test_settled_rows_are_not_read_for_a_term_that_is_over(observed: SqlObserved) -> None:
+    SqlInventory(observed.engine).raise_fence(NEW)
+    with pytest.raises(Deposed):
+        observed.read_settled(OLD, [b"/a/1"])
+
+
+def test_settled_rows_wait_for_a_commit_that_is_under_way(postgres_engine: Engine) -> None:
+    """C47: the connection broke, and the database has not carried out the commit yet."""
+    SqlInventory(postgres_engine).raise_fence(OLD)
+    observed = SqlObserved(postgres_engine)
+    with ThreadPoolExecutor(1) as pool:
+        with fenced(postgres_engine, OLD) as connection:
+            connection.execute(insert(OBSERVED).values(key=b"/a/1", kind="agent", doc=b"1", at=AT))
+            reading = pool.submit(observed.read_settled, OLD, [b"/a/1"])
+            wait_until(lambda: is_waiting(postgres_engine), "the reader waits for the open transaction")
+            assert not reading.done()
+        assert reading.result(30) == [ObservedRow(b"/a/1", b"1", AT)]

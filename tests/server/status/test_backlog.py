@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.reconciler.dirty import Dirty
 from holdfast.server.status.rules.staleness import Staleness
-from tests.server.harness import StatusHarness, agent_key, status_harness
+from tests.server.harness import HandClock, StatusHarness, agent_key, status_harness
 
 T = TypeVar("T")
 CRAWL_S = 0.4
@@ -103,3 +104,41 @@ def _unwritten(here: StatusHarness, last: Mapping[str, bytes]) -> list[str]:
 
 def _uptime(value: bytes) -> bytes:
     return value[value.index(b'"uptime"') :].partition(b",")[0].rstrip(b"}")
+
+
+def test_a_report_keeps_its_age_on_its_way_through_the_feed_and_the_loop(tmp_path: Path) -> None:
+    async def scenario(here: StatusHarness) -> list[float]:
+        async with here.agents() as working:
+            await working.turn()
+            ages: list[float] = []
+            term = working.term
+            term.feed._since = here.clock.now()  # as `listen` sets it
+            await here.report("r1")
+            await working.receive()
+
+            async def slow(call: Callable[[], T]) -> T:
+                here.clock.advance(seconds(20))
+                ages.append(term.behind().oldest.total_seconds())
+                return call()
+
+            term.target._run_in_thread = slow
+            here.clock.advance(seconds(40))
+            ages.append(term.behind().oldest.total_seconds())
+            await term.reconciler.turn()
+            return [*ages, term.behind().oldest.total_seconds()]
+
+    with status_harness(tmp_path) as here:
+        assert asyncio.run(scenario(here)) == [40, 60, 0]
+
+
+def test_keys_that_are_put_back_are_older_than_those_marked_meanwhile() -> None:
+    clock = HandClock()
+    dirty: Dirty[int] = Dirty(clock)
+    dirty.mark([1])
+    taken = dirty.take()
+    clock.advance(seconds(30))
+    dirty.mark([2])
+    dirty.mark(taken.keys, taken.since)
+    assert clock.now() - dirty.oldest() == seconds(30)
+    dirty.take()
+    assert not dirty.oldest()

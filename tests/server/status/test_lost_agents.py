@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,6 +18,7 @@ from holdfast.server.status.rules.staleness import Backlog, Cause
 from tests.inventory.harness import host
 from tests.server.harness import StatusHarness, Working, agent_key, status_harness
 
+T = TypeVar("T")
 FLEET = 20
 NAMES = [f"r{number}" for number in range(1, FLEET + 1)]
 HALF = NAMES[: FLEET // 2]
@@ -177,3 +178,29 @@ def test_what_became_of_them_is_one_line_in_the_log(here: StatusHarness) -> None
     assert [(one["place"], one["keys"], one["values"]) for one in applied] == [
         ("agent-status", "4 (agent r1, agent r2, agent r3, and 1 more)", "alive → silent")
     ]
+
+
+def test_a_loss_that_was_held_for_long_and_is_slow_to_be_written_is_a_backlog_only_since_its_release(
+    here: StatusHarness,
+) -> None:
+    async def scenario() -> float:
+        async with all_alive(here) as working:
+            await silence(here, NAMES)
+            for _ in range(300):
+                here.clock.advance(seconds(2))
+                await working.turn()
+            working.term.mass_loss.allow()
+            ages: list[float] = []
+
+            async def slow(call: Callable[[], T]) -> T:
+                here.clock.advance(seconds(7))
+                ages.append(working.term.behind().oldest.total_seconds())
+                return call()
+
+            working.term.target._run_in_thread = slow
+            working.term.reconciler.dirty.mark([agent_key(name) for name in NAMES])
+            await working.term.reconciler.turn()
+            assert dead(here) == FLEET
+            return max(ages)
+
+    assert asyncio.run(scenario()) == 7

@@ -28,30 +28,31 @@ _TERM: BindParameter[int] = bindparam("term")
 
 
 @cache
-def _current_term(table: Table) -> Select[tuple[int]]:
+def _current_term(table: Table, *, alone: bool) -> Select[tuple[int]]:
     """Built once: building it takes longer than running it, and every transaction of a leader begins with it."""
     columns = table.c
     return (
         select(columns.term)
         .where(columns.region == bindparam("region"))
         .where(or_(columns.epoch < _EPOCH, and_(columns.epoch == _EPOCH, columns.term <= _TERM)))
-        .with_for_update(read=True)  # left out on SQLite, which has no such lock
+        .with_for_update(read=not alone)  # left out on SQLite, which has no such lock
     )
 
 
 @contextlib.contextmanager
-def fenced(engine: Engine, fence: Fence, table: Table = FENCE) -> Iterator[Connection]:
+def fenced(engine: Engine, fence: Fence, table: Table = FENCE, *, alone: bool = False) -> Iterator[Connection]:
     """A transaction of a term. Raises `Deposed` when the term is over; nothing was written then."""
     with writing(engine) as connection:
-        check(connection, fence, table)
+        check(connection, fence, table, alone=alone)
         yield connection
 
 
-def check(connection: Connection, fence: Fence, table: Table = FENCE) -> None:
-    """Lock the fence row until this transaction ends, so that no later term begins before."""
+def check(connection: Connection, fence: Fence, table: Table = FENCE, *, alone: bool = False) -> None:
+    """Lock the fence row until this transaction ends, so that no later term begins before; `alone` also waits for the
+    open transactions of this term."""
     # protection: C28
     own = {"region": fence.region, "epoch": fence.epoch, "term": fence.term}
-    if connection.execute(_current_term(table), own).first() is None:
+    if connection.execute(_current_term(table, alone=alone), own).first() is None:
         raise Deposed(f"term {fence.term} is over: the inventory has a later one; nothing was written")
 
 

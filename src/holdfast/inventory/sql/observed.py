@@ -40,9 +40,16 @@ class ObservedRows:
         query = select(columns.key, columns.doc, columns.at).where(*_under(self.tables.observed, prefix, after))
         query = query.where(columns.kind == kind)
         with reading(self.engine) as connection:
-            rows = _driver_rows(connection, query.order_by(columns.key).limit(most))
-        times = {at: _aware(at) for at in {at for _, _, at in rows}}  # rows of one flush share their time
-        return [ObservedRow(key, doc, times[at]) for key, doc, at in rows]
+            return _observed_rows(_driver_rows(connection, query.order_by(columns.key).limit(most)))
+
+    def read_settled(self, fence: Fence, keys: Collection[bytes]) -> Sequence[ObservedRow]:
+        """Locks the fence alone, which waits for the open transactions of all leaders: the commit of one whose answer
+        was lost may still be under way in the database (C47)."""
+        columns = self.tables.observed.c
+        query = select(columns.key, columns.doc, columns.at)
+        with fenced(self.engine, fence, self.tables.fence, alone=True) as connection:
+            found = [_driver_rows(connection, query.where(columns.key.in_(some))) for some in batches(sorted(keys))]
+        return _observed_rows([row for rows in found for row in rows])
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
@@ -153,6 +160,11 @@ def _driver_rows(connection: Connection, query: Select[Any]) -> Sequence[tuple[A
         return cursor.fetchall()
     except connection.dialect.loaded_dbapi.Error as error:  # SQLite reads its file only now, outside SQLAlchemy
         raise DatabaseAway(str(error)) from error
+
+
+def _observed_rows(rows: Sequence[tuple[Any, ...]]) -> Sequence[ObservedRow]:
+    times = {at: _aware(at) for at in {at for _, _, at in rows}}  # rows of one flush share their time
+    return [ObservedRow(key, doc, times[at]) for key, doc, at in rows]
 
 
 def _aware(at: datetime | str) -> datetime:

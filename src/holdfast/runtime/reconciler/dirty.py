@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Set
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile.change import K
 from holdfast.runtime.clock import Clock
 
 
+class Taken(NamedTuple, Generic[K]):
+    """Marks that the loop works on: whether everything is marked, the keys in order, and the oldest mark."""
+
+    everything: bool = False
+    keys: Set[K] = frozenset()
+    since: Instant = NEVER
+
+
 class Dirty(Generic[K]):
-    """Marked keys, oldest first, or everything. Marking a key twice is marking it once."""
+    """Marked keys in order, or everything. Marking a key twice is marking it once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._keys: dict[K, Instant] = {}
+        self._keys: dict[K, None] = {}
+        self._since = NEVER
+        """The oldest mark of a key: keys that are put back are older than those marked meanwhile."""
         self._everything = NEVER
         self._woken = asyncio.Event()
         self._called = False
@@ -37,28 +47,28 @@ class Dirty(Generic[K]):
 
     def oldest(self) -> Instant:
         """Return when the oldest mark was made; NEVER when nothing is marked."""
-        first = next(iter(self._keys.values()), NEVER)
-        return min(filter(None, (first, self._everything)), default=NEVER)
+        return min(filter(None, (self._since, self._everything)), default=NEVER)
 
     def mark(self, keys: Iterable[K], since: Instant | None = None) -> None:
-        now = since or self._clock.now()
-        if self._keys:
-            for key in keys:
-                self._keys.setdefault(key, now)
-        else:
-            self._keys = dict.fromkeys(keys, now)
-        if self._keys:
-            self._woken.set()
-
-    def mark_all(self, since: Instant | None = None) -> None:
-        self._everything = self._everything or since or self._clock.now()
+        """Mark keys, which have waited since then or begin to wait now."""
+        marked = dict.fromkeys(keys)
+        if not marked:
+            return
+        since = since or self._clock.now()
+        self._since = min(self._since or since, since)
+        self._keys |= marked
         self._woken.set()
 
-    def take(self) -> tuple[bool, Set[K], Instant]:
-        """Return and clear the marks: whether everything is marked, the keys in order, and the oldest mark."""
-        taken = bool(self._everything), self._keys.keys(), self.oldest()
+    def mark_all(self, since: Instant | None = None) -> None:
+        since = since or self._clock.now()
+        self._everything = min(self._everything or since, since)
+        self._woken.set()
+
+    def take(self) -> Taken[K]:
+        """Return and clear the marks."""
+        taken = Taken(bool(self._everything), self._keys.keys(), self.oldest())
         self._keys = {}
-        self._everything = NEVER
+        self._since = self._everything = NEVER
         if not self._called:
             self._woken.clear()
         return taken

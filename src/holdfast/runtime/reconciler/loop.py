@@ -38,7 +38,7 @@ from holdfast.reconcile import (
 from holdfast.reconcile.change import K, V
 from holdfast.reconcile.gate import BRAKE_GATE
 from holdfast.runtime.daemon.context import Context
-from holdfast.runtime.reconciler.dirty import Dirty
+from holdfast.runtime.reconciler.dirty import Dirty, Taken
 from holdfast.runtime.reconciler.narrator import DecisionNarrator
 from holdfast.runtime.reconciler.outstanding import OutstandingChange, describe
 from holdfast.runtime.reconciler.place import LoopTimings, Place
@@ -83,6 +83,8 @@ class Reconciler(Generic[K, V]):
         """Number of finished full passes."""
         self.pass_took = Duration(0)
         """Duration of the last full pass."""
+        self.in_hand: Taken[K] = Taken()
+        """Marks that the current turn works on: they wait as well, until it ends."""
         self._stopping = asyncio.Event()
         self._vitals.consumes(self)
         self._vitals.audited(self._timings.audit)  # the first full pass gets a whole interval as well
@@ -92,7 +94,7 @@ class Reconciler(Generic[K, V]):
         return len(self.dirty) + len(self.ledger) - sum(self.ledger.outstanding(key) is not None for key in self.dirty)
 
     def oldest(self) -> Instant:
-        waiting = [self.dirty.oldest(), min((entry.since for entry in self.ledger), default=NEVER)]
+        waiting = [self.dirty.oldest(), self.in_hand.since, min((entry.since for entry in self.ledger), default=NEVER)]
         return min(filter(None, waiting), default=NEVER)
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -108,30 +110,31 @@ class Reconciler(Generic[K, V]):
 
     async def turn(self) -> None:
         """Run one turn: whatever is due now. Never raises because a dependency is unreachable."""
-        everything, since = False, NEVER
-        keys: Set[K] = set()
+        taken: Taken[K] = Taken()
         self.dirty.begin()
         try:
             await self._fetch()
             await self._recheck_gates()
-            everything, keys, since = self._take_due()
-            if everything:
+            self.in_hand = taken = self._take_due()
+            if taken.everything:
                 await self._full_pass()
-            elif keys:
-                await self._plan_and_apply(await self._compare(keys), keys)
+            elif taken.keys:
+                await self._plan_and_apply(await self._compare(taken.keys), taken.keys)
             await self._settle()
             if self._failures:
                 log.info("dependency reachable again; reconciling", place=self.place.name)
             self._failures = 0
             self._vitals.attempted(success=True, state=self._state())
         except _Ending:
-            self._put_back(everything, keys, since)
+            self._put_back(taken)
         except (Away, _Stopped) as error:
-            self._put_back(everything, keys, since)
+            self._put_back(taken)
             self._failures += 1
             if self._failures == 1:
                 log.warning("waiting for a dependency; state is left as it is", place=self.place.name, why=str(error))
             self._vitals.attempted(success=False, state=f"waiting: {error.what}")
+        finally:
+            self.in_hand = Taken()
 
     async def _fetch(self) -> None:
         if self.place.feed is not None:
@@ -165,17 +168,17 @@ class Reconciler(Generic[K, V]):
         # Instants are finer than durations: a wait rounded down would end just before its time, again and again.
         return min(time for time in times if time is not None) - now + Duration(microseconds=1)
 
-    def _take_due(self) -> tuple[bool, Set[K], Instant]:
+    def _take_due(self) -> Taken[K]:
         now = self._clock.now()
         if now >= self._audit:
             self.dirty.mark_all()
         self.dirty.mark(self.ledger.due(now))
         return self.dirty.take()
 
-    def _put_back(self, everything: bool, keys: Set[K], since: Instant) -> None:
-        if everything:
-            self.dirty.mark_all(since or None)
-        self.dirty.mark(keys, since or None)
+    def _put_back(self, taken: Taken[K]) -> None:
+        if taken.everything:
+            self.dirty.mark_all(taken.since)
+        self.dirty.mark(taken.keys, taken.since)
 
     async def _recheck_gates(self) -> None:
         """Mark held changes that their gates would release now, and request the list that could release the brake."""
@@ -217,13 +220,13 @@ class Reconciler(Generic[K, V]):
         gates = (gate for gate in self._gates if is_braked or gate is not self.place.brake)
         return any(gate.judge(entry.change, tally, have, now) is not None for gate in gates)
 
-    def _released(self, held: Sequence[K], closed: Set[K]) -> Iterator[K]:
-        """Yield the held keys that no gate holds any more; one half of a move waits for the other."""
+    def _released(self, held: Sequence[K], closed: Set[K]) -> Sequence[K]:
+        """Return the held keys that no gate holds any more; one half of a move waits for the other."""
         individual = self._individual
         if individual is None or len(closed) == len(held):
-            return (key for key in held if key not in closed)
+            return [key for key in held if key not in closed]
         waiting = {individual(key) for key in closed} - {None}
-        return (key for key in held if key not in closed and individual(key) not in waiting)
+        return [key for key in held if key not in closed and individual(key) not in waiting]
 
     def _counted(self, except_for: Set[K] = frozenset()) -> tuple[Mapping[str, Mapping[Op, int]], Mapping[str, int]]:
         """Count what is outstanding and what is present, for the brake: without what other gates hold (C71)."""
@@ -280,12 +283,14 @@ class Reconciler(Generic[K, V]):
     async def _apply_live_changes(self) -> Set[K]:
         """Reconcile the keys marked since the pass began and return them; the rest of the pass skips them."""
         await self._fetch()
-        everything, keys, since = self.dirty.take()
-        if everything:
-            self.dirty.mark_all(since)
-        if keys:
-            await self._plan_and_apply(await self._compare(keys), keys)
-        return keys
+        taken, whole = self.dirty.take(), self.in_hand
+        if taken.everything:
+            self.dirty.mark_all(taken.since)
+        if taken.keys:
+            self.in_hand = Taken(True, taken.keys, taken.since)
+            await self._plan_and_apply(await self._compare(taken.keys), taken.keys)
+            self.in_hand = whole
+        return taken.keys
 
     async def _unchanged_since(self, changes: list[Change[K, V]]) -> list[Change[K, V]]:
         """Drop the changes of keys marked since the pass began: they are compared again."""

@@ -44,7 +44,8 @@ async def follow(mirror: Mirror[T], name: str) -> None:
 
 
 class StatusFeed(Generic[T, V]):
-    """`wake` makes the loop fetch; `behind` returns our own backlog, by which reports are judged."""
+    """`wake` makes the loop fetch; `mark` hands keys to it, which have waited since then; `behind` returns our own
+    backlog, by which reports are judged."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class StatusFeed(Generic[T, V]):
         staleness: Staleness,
         clock: Clock,
         wake: Callable[[], None],
+        mark: Callable[[Collection[bytes], Instant], None],
         behind: Callable[[], Backlog],
     ) -> None:
         self._rules, self._mirror, self._rows = kind.rules, kind.mirror, kind.rows
@@ -60,6 +62,7 @@ class StatusFeed(Generic[T, V]):
         self._staleness = staleness
         self._clock = clock
         self._wake = wake
+        self._mark = mark
         self._behind = behind
         self._taken: dict[bytes, None] = {}
         self._since = NEVER
@@ -102,6 +105,7 @@ class StatusFeed(Generic[T, V]):
         self._wake()
 
     async def fetch(self) -> Collection[bytes]:
+        """Hand on what waits here, with its age, and return the keys that the inventory has changed."""
         changed: Collection[bytes] = ()
         if self._inventory_changed:
             self._inventory_changed = False
@@ -110,10 +114,11 @@ class StatusFeed(Generic[T, V]):
             except BaseException:
                 self._inventory_changed = True
                 raise
-        keys = [*self._taken, *changed]
-        self._taken.clear()
+        if self._taken:
+            self._mark(self._taken, self._since)
+            self._taken = {}
         self._handed_on.set()
-        return keys
+        return changed
 
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
         return False

@@ -6,7 +6,7 @@ Changes are searched from a thousand revisions back: rows may commit late (C37).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -25,8 +25,8 @@ OVERLAP_EVERY = Duration(seconds=5)
 
 
 class InventoryRows(Protocol):
-    async def reload(self) -> None:
-        """Read all rows."""
+    async def reload(self, attempted: Callable[[], None] = lambda: None) -> None:
+        """Read all rows; `attempted` is called after every page."""
         ...
 
     async def follow(self, now: Instant) -> Collection[bytes]:
@@ -71,8 +71,9 @@ class HostRows:
         self._run_in_thread = run_in_thread
         self._changes = _Changes(observed, run_in_thread, HOST.name)
 
-    async def reload(self) -> None:
+    async def reload(self, attempted: Callable[[], None] = lambda: None) -> None:
         await self._changes.begin()
+        attempted()
         names = await self._run_in_thread(partial(self._observed.hosts, self._agents.region.name))
         self._agents.hosts = {self._agents.key(name) for name in names}
 
@@ -95,12 +96,14 @@ class EndpointRows:
         self._prefix = ENDPOINT.prefix(endpoints.region)
         self._changes = _Changes(observed, run_in_thread, ENDPOINT.name)
 
-    async def reload(self) -> None:
+    async def reload(self, attempted: Callable[[], None] = lambda: None) -> None:
         await self._changes.begin()
+        attempted()
         fresh = Bindings(self._endpoints.region)
         after: bytes | None = None
         while True:
             page: Sequence[bytes] = await self._run_in_thread(partial(self._observed.wanted, self._prefix, after, PAGE))
+            attempted()
             fresh.add(page)
             if len(page) < PAGE:
                 break

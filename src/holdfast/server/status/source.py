@@ -83,7 +83,7 @@ class StatusSource(Generic[T, V]):
 
     async def refresh(self) -> None:
         self._check()
-        await self._rows.reload()
+        await self._rows.reload(self._target.note_attempt)
 
     def _check(self) -> None:  # protection: C14
         if not self._mirror.synced:

@@ -4,12 +4,17 @@ Rows are kept in memory as they were read and written, so that a comparison need
 process writes here, and every audit reads all rows again. A pass reads all rows before its first page is compared:
 otherwise a loss that is reported meanwhile would look like a new object. An unreadable row is present, and equal to
 nothing that is wanted: it is rewritten or removed.
+
+A write whose answer is lost may have been committed. Its rows are read again before anything is compared with them
+(C47): if the report has changed back meanwhile, the row in memory would look right while the database has the other
+value, until the next audit. Every page and every transaction is an attempt (C48), and transactions stay short.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -17,9 +22,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.inventory.api import Fence, Observed
+from holdfast.inventory.api import Fence, Observed, ObservedRow
 from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base import codec
+from holdfast.model.base.time import Duration
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
 from holdfast.store.mirror.gc_pause import gc_paused
@@ -38,6 +44,25 @@ class WrittenRow(Owned[V], frozen=True, gc=False):
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionSize:
+    """Rows per transaction: doubled after a quick one, halved after a slow one.
+
+    It begins small: a first transaction of a minute would be taken for a stall, and the worker that replaces this one
+    would begin with the same (C48).
+    """
+
+    rows: int = 500
+    most: int = 5_000
+    least: int = 10
+    quick: Duration = Duration(seconds=1)
+    slow: Duration = Duration(seconds=5)
+
+    def after(self, took: Duration) -> TransactionSize:
+        rows = self.rows * 2 if took <= self.quick else self.rows // 2 if took > self.slow else self.rows
+        return replace(self, rows=min(self.most, max(self.least, rows)))
+
+
 _Page = Sequence[tuple[bytes, WrittenRow[V]]]
 
 
@@ -54,8 +79,9 @@ class ObservedTarget(Generic[V]):
         blank: V,
         clock: Clock,
         expected: Callable[[], int] = lambda: 0,
+        attempted: Callable[[], None] = lambda: None,
     ) -> None:
-        """`expected` returns about how many rows there are."""
+        """`expected` returns about how many rows there are; `attempted` is called after every page and transaction."""
         self._observed = observed
         self._run_in_thread = run_in_thread
         self._fence = fence
@@ -66,6 +92,7 @@ class ObservedTarget(Generic[V]):
         self._decoder = msgspec.json.Decoder(type(blank))
         self._clock = clock
         self._expected = expected
+        self._attempted = attempted
         self.written: dict[bytes, WrittenRow[V]] = {}
         """The readable rows."""
         self.page = PAGE
@@ -73,6 +100,9 @@ class ObservedTarget(Generic[V]):
         self._pages: deque[_Page[V]] = deque()
         """Pages that the current pass has not compared yet, as they were when the pass began."""
         self._documents: dict[bytes, V] = {}
+        self._size = TransactionSize()
+        self._uncertain: set[bytes] = set()
+        """Keys of writes that may or may not have been committed."""
         self.writes = 0
         """Rows written or removed so far."""
 
@@ -82,6 +112,8 @@ class ObservedTarget(Generic[V]):
 
     async def read(self, after: bytes | None) -> tuple[_Page[V], bytes | None]:
         if after is None:
+            if self._uncertain:
+                await self._read_again()  # waits for the transaction that may still commit
             with gc_paused(self._expected(), lasting=False):
                 await self._read_all()
         page = self._pages.popleft()
@@ -93,14 +125,8 @@ class ObservedTarget(Generic[V]):
         after: bytes | None = None
         while True:
             rows = await self._run_in_thread(partial(self._observed.read, self._kind, self._prefix, after, self.page))
-            page: list[tuple[bytes, WrittenRow[V]]] = []
-            for seen in rows:
-                case = seen.doc, seen.at
-                row = shared.get(case)
-                if row is None:
-                    row = shared[case] = WrittenRow(self._decoded(seen.doc), SOURCE, 0, seen.at)
-                page.append((seen.key, row))
-            pages.append(page)
+            self.note_attempt()
+            pages.append(self._page_of(rows, shared))
             if len(rows) < self.page:
                 break
             after = rows[-1].key
@@ -109,11 +135,45 @@ class ObservedTarget(Generic[V]):
         self._pages = pages
         self.written = {key: row for page in pages for key, row in page if row.value is not self.blank}
 
+    def _page_of(self, rows: Sequence[ObservedRow], shared: dict[tuple[bytes, datetime], WrittenRow[V]]) -> _Page[V]:
+        """Decode rows; those with the same document and time share one object."""
+        page: list[tuple[bytes, WrittenRow[V]]] = []
+        for seen in rows:
+            case = seen.doc, seen.at
+            row = shared.get(case)
+            if row is None:
+                row = shared[case] = WrittenRow(self._decoded(seen.doc), SOURCE, 0, seen.at)
+            page.append((seen.key, row))
+        return page
+
     async def get(self, keys: Collection[bytes]) -> Mapping[bytes, WrittenRow[V]]:
+        if self._uncertain:
+            await self._read_again()
         return self.written
 
+    async def _read_again(self) -> None:
+        """Read the rows of uncertain writes, after the transactions that may still commit them have ended."""
+        keys = sorted(self._uncertain)
+        rows = await self._run_in_thread(partial(self._observed.read_settled, self._fence, keys))
+        self.note_attempt()
+        for key in keys:
+            self.written.pop(key, None)
+        self.written |= {key: row for key, row in self._page_of(rows, {}) if row.value is not self.blank}
+        self._uncertain.difference_update(keys)
+
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
-        """Write all changes in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
+        """Write the changes in transactions of a few seconds. Raises `Away`, or `Deposed`: then this term is over."""
+        done = 0
+        while done < len(ready):
+            some = ready[done : done + self._size.rows]
+            began = self._clock.now()
+            await self._write(some)
+            self._size = self._size.after(self._clock.now() - began)
+            self.note_attempt()
+            done += len(some)
+        return list(map(Outcome, ready))
+
+    async def _write(self, ready: Sequence[Change[bytes, V]]) -> None:
         at = self._clock.wall()
         rows: dict[bytes, list[bytes]] = {}
         made: dict[bytes, WrittenRow[V]] = {}
@@ -125,12 +185,22 @@ class ObservedTarget(Generic[V]):
                 continue
             rows.setdefault(codec.encode(new.value), []).extend(keys)
             made |= dict.fromkeys(keys, WrittenRow(new.value, SOURCE, 0, at))
-        await self._run_in_thread(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
+        try:
+            await self._run_in_thread(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
+        except BaseException:  # also when this term's work is cancelled: the thread goes on
+            self._note_uncertain([*made, *gone])
+            raise
         self.written |= made
         for key in gone:
             self.written.pop(key, None)
         self.writes += len(ready)
-        return list(map(Outcome, ready))
+
+    def _note_uncertain(self, keys: Collection[bytes]) -> None:  # protection: C47
+        self._uncertain.update(keys)
+
+    def note_attempt(self) -> None:  # protection: C48
+        """Note that a page was read or a transaction has ended."""
+        self._attempted()
 
     def _decoded(self, doc: bytes) -> V:
         known = self._documents.get(doc)

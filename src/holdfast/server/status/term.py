@@ -81,11 +81,25 @@ class StatusTerm(Generic[T, V]):
         self.pause: PauseGate[bytes] = PauseGate(rules.name)
         self.sync = SyncGate()
         self.target = ObservedTarget(
-            kind.observed, kind.run_in_thread, fence, rules.kind, rules.prefix, rules.blank, clock, self._expected_rows
+            kind.observed,
+            kind.run_in_thread,
+            fence,
+            rules.kind,
+            rules.prefix,
+            rules.blank,
+            clock,
+            expected=lambda: len(kind.mirror.objects),
+            attempted=lambda: context.vitals.attempted(success=False),
         )
         self.source = StatusSource(kind, self.target, self.mass_loss, clock.now)
         self.feed = StatusFeed(
-            kind, self.mass_loss, staleness, clock, wake=lambda: self.reconciler.dirty.wake(), behind=self.behind
+            kind,
+            self.mass_loss,
+            staleness,
+            clock,
+            wake=lambda: self.reconciler.dirty.wake(),
+            mark=lambda keys, since: self.reconciler.dirty.mark(keys, since),
+            behind=self.behind,
         )
         self.reconciler = Reconciler(
             self._place(leadership, fence.term), context, LoopTimings(audit=audit_every, batch=BATCH)
@@ -115,15 +129,13 @@ class StatusTerm(Generic[T, V]):
     def _has_report(self, key: bytes) -> bool:
         return key in self.mirror.objects or key in self.mirror.bad
 
-    def _expected_rows(self) -> int:
-        return len(self.mirror.objects)
-
     def _same(self, new: V, old: V) -> bool:
         return old is not self.target.blank and same(new, old)
 
     def backlog(self) -> int:
-        """Number of waiting objects, wherever they wait: each counts once (rule 10)."""
-        return self._count(self.reconciler.ledger)
+        """Number of waiting objects, wherever they wait: each counts once (rule 10). A pass that is under way counts as
+        one: if it hangs, that is a stall."""
+        return self._count(self.reconciler.ledger) + self.reconciler.in_hand.everything
 
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)
@@ -131,8 +143,9 @@ class StatusTerm(Generic[T, V]):
     def behind(self) -> Backlog:
         """Backlog of the inventory behind the store that is our own: what is held or paused does not count."""
         late = [one for one in self.reconciler.ledger if not one.is_held]
-        since = min((one.since for one in late), default=NEVER)
-        oldest = min(filter(None, (self.feed.oldest(), self.reconciler.dirty.oldest(), since)), default=NEVER)
+        since = min((one.waits_since for one in late), default=NEVER)
+        in_hand = self.reconciler.in_hand.since if self.reconciler.in_hand.keys else NEVER
+        oldest = min(filter(None, (self.feed.oldest(), self.reconciler.dirty.oldest(), in_hand, since)), default=NEVER)
         if not oldest:
             return Backlog()
         then = next((revision for at, revision in reversed(self._revisions) if at <= oldest), self._revisions[0][1])
@@ -142,7 +155,8 @@ class StatusTerm(Generic[T, V]):
     def _count(self, outstanding: Iterable[Outstanding[bytes, V]]) -> int:
         """Count without iterating over what waits at the mirror, which may be much."""
         mirror = self.mirror
-        keys = {*self.feed.taken, *self.reconciler.dirty, *(one.change.key for one in outstanding)}
+        in_hand = self.reconciler.in_hand.keys
+        keys = {*self.feed.taken, *self.reconciler.dirty, *in_hand, *(one.change.key for one in outstanding)}
         if not mirror.backlog:
             return len(keys)
         return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
