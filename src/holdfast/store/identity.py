@@ -232,7 +232,11 @@ def _evidence(remembered: SeenStore, identity: Identity, found: StoreIdentity, *
 
 def _without_identity(remembered: SeenStore | None) -> Judgement:
     if remembered is None:
-        return Judgement(StoreVerdict.UNNAMED, "the store has no identity yet; the leader will write it")
+        return Judgement(
+            StoreVerdict.UNNAMED,
+            "the store has no identity yet: the leader writes it if the store is empty; a store that is not empty "
+            "waits for an operator",
+        )
     return Judgement(
         StoreVerdict.RESTORED,
         f"the store has lost its identity (fleet {remembered.fleet} was here): it was wiped or restored; "

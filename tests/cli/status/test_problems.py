@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 from holdfast.agent.report.summary import AgentDetails, SourceSummary
 from holdfast.cli.status.page import agent_lines, exit_code, render
-from holdfast.cli.status.problems import agent_problems
+from holdfast.cli.status.problems import agent_problems, problems
 from holdfast.cli.status.view import StatusView
+from holdfast.model.control.identity import StoreRefusal
 from holdfast.runtime.daemon.report import DaemonReport
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
@@ -56,6 +57,19 @@ def test_a_host_that_the_inventory_does_not_know_needs_action() -> None:
     assert problem.needs_action
     assert "does not have this host" in problem.sentence
     assert problem.fix == "holdfast apply, with r1 in the file"
+
+
+def test_conflicts_seen_under_a_verdict_are_counted_in_its_problem() -> None:
+    restored = StoreRefusal("store_restored", "the store went back to mark 3", "holdfast store adopt --reason WHY")
+    agents = [
+        AgentDetails(host, "linux", conflicts=[f"conflict {n}" for n in range(4)], store_refusals=[restored])
+        for host in ("r1", "r2")
+    ]
+    (problem,) = problems(StatusView([], agents=agents))
+    assert problem.sentence == (
+        "restored from a backup: the store went back to mark 3; reported by 2 agents; "
+        "8 address conflicts seen meanwhile"
+    )
 
 
 def test_conflicts_are_named_and_the_rest_is_counted() -> None:

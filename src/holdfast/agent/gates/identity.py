@@ -53,7 +53,7 @@ _OPENS: Mapping[StoreIdentityReason, str] = {
     StoreIdentityReason.UNKNOWN: "wait until the store answers (holdfast doctor)",
     StoreIdentityReason.FOREIGN_STORE: "set store.endpoints and store.region to the right store (holdfast doctor)",
     StoreIdentityReason.STORE_RESTORED: f"{ADOPT}; for this host alone: {ADOPT_HERE}",
-    StoreIdentityReason.STORE_UNNAMED: f"wait until the first leader writes it (holdfast leader), or {ADOPT}",
+    StoreIdentityReason.STORE_UNNAMED: f"the first leader, if the store is empty (holdfast leader); otherwise: {ADOPT}",
     StoreIdentityReason.STORE_FILLING: "wait until the leader has refilled it (holdfast status)",
 }
 

@@ -76,10 +76,11 @@ def agent_problems(agent: AgentDetails) -> Iterator[Problem]:
             yield Problem(agent.host, source.sentence, explain, release=forget, needs_action=is_late)
     if agent.registered is False:
         yield Problem(agent.host, UNREGISTERED, explain, fix=f"holdfast apply, with {agent.host} in the file")
-    for sentence in agent.conflicts[:_CONFLICTS]:
+    conflicts = () if agent.store_refusals else agent.conflicts  # the problem of the verdict counts those
+    for sentence in conflicts[:_CONFLICTS]:
         yield Problem(agent.host, sentence, explain)
-    if len(agent.conflicts) > _CONFLICTS:
-        yield Problem(agent.host, f"and {len(agent.conflicts) - _CONFLICTS:,} more conflicts", explain)
+    if len(conflicts) > _CONFLICTS:
+        yield Problem(agent.host, f"and {len(conflicts) - _CONFLICTS:,} more conflicts", explain)
 
 
 def _worker_problems(worker: WorkerReport, held: list[dict[str, Any]]) -> Iterator[Problem]:

@@ -54,6 +54,8 @@ class _Event:
     inspect: str = ""
     reporting: Counter[str] = field(default_factory=Counter)
     """Number of daemons that report the same verdict, by kind."""
+    conflicts: int = 0
+    """Address conflicts that these daemons see: a restored store has claims whose deletes are held."""
     store_went_back: bool = False
     """True under `inventory_restored` if a server finds that the store was restored, too."""
 
@@ -75,6 +77,8 @@ class _Event:
             parts.append("the store was restored, too: the inventory comes first")
             release = f"first {ADOPT_INVENTORY}; then {ADOPT}"
         parts += [*self._held(), *self._reports()]
+        if self.conflicts:
+            parts.append(f"{self.conflicts:,} address conflict{'s' * (self.conflicts != 1)} seen meanwhile")
         subject = self.subject or ("inventory" if "inventory" in verdict.name else "store")
         is_over_soon = verdict.name in _FILLING
         return Problem(subject, "; ".join(parts), self.inspect, release, needs_action=not is_over_soon)
@@ -113,8 +117,10 @@ def fold(view: StatusView) -> Folded:
             one = StoreRefusal(server.verdict or server.refuses_store, server.refuses_store, server.opens, server.fleet)
             _add(events, one, "server", server.name, "holdfast doctor")
     for agent in view.agents:
-        for one in agent.store_refusals:
-            _add(events, one, "agent", agent.host, f"holdfast explain host {agent.host}")
+        inspect = f"holdfast explain host {agent.host}"
+        shared = [_add(events, one, "agent", agent.host, inspect) for one in agent.store_refusals]
+        if shared:
+            shared[0].conflicts += len(agent.conflicts)
     for name, one in view.balancers.items():
         _add(events, one, "balancer", name, "holdfast balancer status")
     covered = {event.verdict.name for event in events} | {_STORE for event in events if event.store_went_back}
@@ -122,14 +128,15 @@ def fold(view: StatusView) -> Folded:
     return Folded([event.problem() for event in events], frozenset(covered))
 
 
-def _add(events: list[_Event], one: StoreRefusal, kind: str, name: str, inspect: str) -> None:
-    """Count a daemon's verdict with the event that it is about, or as an event of its own."""
+def _add(events: list[_Event], one: StoreRefusal, kind: str, name: str, inspect: str) -> _Event:
+    """Count a daemon's verdict with the event that it is about, or as an event of its own; return that event."""
     shared = next((event for event in events if event.covers(one)), None)
     if shared is None:
         alone = FleetVerdict(one.verdict, one.sentence, one.opens)
         shared = _Event(alone, one.fleet, False, name, inspect)
         events.append(shared)
     shared.reporting[kind] += 1
+    return shared
 
 
 def _leaders(view: StatusView) -> _Event | None:
