@@ -51,6 +51,7 @@ COMMANDS: dict[str, _Lazy] = {
     "allow": _Lazy("release a gate", "change.intents:allow", "Release what a brake or syncer/witness holds."),
     "ignore": _Lazy("release a gate", "change.ignore:ignore", "Leave an object of the store alone for good."),
     "source": _Lazy("release a gate", "change.intents:source", "Give up on a source that will not come back."),
+    "region": _Lazy("release a gate", "change.region:region", "End a region of the inventory."),
     "store": _Lazy("release a gate", "change.store:store", "Accept a store restored from a backup."),
     "doctor": _Lazy("check", "doctor.command:doctor", "Check what Holdfast depends on."),
     "config": _Lazy("check", "config:config", "Check, show and reload the configuration."),

@@ -186,6 +186,10 @@ class Inventory(Protocol):
         `held` stay: they may be the witness of its delete. Raises `Deposed`."""
         ...
 
+    def regions(self) -> Collection[str]:
+        """Segments of the regions that a leader has written for, without retired ones."""
+        ...
+
     def raise_fence(self, fence: Fence) -> None:
         """Refuse every earlier term from now on; a new leader's first write. Raises `Deposed` or `FenceHeld`."""
         ...

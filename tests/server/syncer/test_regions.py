@@ -10,10 +10,13 @@ from structlog.testing import capture_logs
 
 from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.edit import rules
+from holdfast.inventory.edit.regions import retire_region
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Host, HostSpec
+from holdfast.server.identity.verdict import FleetIdentityReason
+from holdfast.store.identity import read_identity
 from tests.inventory.harness import REGION, endpoint, endpoint_key, host
 from tests.server.harness import syncer_harness
 
@@ -113,3 +116,27 @@ def test_a_host_whose_name_another_region_has_in_the_store_fails_alone(tmp_path:
         assert "nodes/r1 belongs to another region in the store: rename one of the two" in asyncio.run(scenario())
         assert here.stored()[HOST.key(FRA, "r1")] == theirs
         assert HOST.key(REGION, "r2") in here.stored()
+
+
+def test_a_renamed_region_is_refused_until_the_old_one_is_retired(tmp_path: Path) -> None:
+    with syncer_harness(tmp_path) as here:
+
+        async def judged() -> FleetIdentityReason | None:
+            term = await here.lead()
+            await term.check_identity()
+            await term.reconciler.turn()
+            return term.identity_gate.verdict.closed
+
+        async def scenario() -> list[FleetIdentityReason | None]:
+            here.editor.change([host(1), endpoint(1)], who="alice")
+            await here.settled()
+            old = here.stored()
+            here.region = FRA
+            renamed = await judged()
+            assert (await read_identity(here.operator, FRA)).identity is None
+            assert here.stored() == old
+            retire_region(here.engine, REGION)
+            return [renamed, await judged()]
+
+        found = asyncio.run(scenario())
+    assert found == [FleetIdentityReason.REGION_RENAMED, FleetIdentityReason.FILLING]

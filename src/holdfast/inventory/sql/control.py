@@ -75,6 +75,11 @@ class SqlControl:
     def fence(self, region: str) -> Fence:
         return current(self.engine, region, self.tables.fence)
 
+    def regions(self) -> Collection[str]:
+        fence = self.tables.fence
+        with reading(self.engine) as connection:
+            return set(connection.execute(select(fence.c.region).where(fence.c.epoch > 0)).scalars())
+
     def raise_fence(self, fence: Fence) -> None:
         raise_fence(self.engine, fence, self.tables.fence)
 

@@ -28,6 +28,11 @@ class Region(msgspec.Struct, frozen=True, order=True, gc=False):
                 f"region {shown(self.name)} makes a namespace of over {_NAMESPACE_LIMIT} letters; shorten it"
             )
 
+    @classmethod
+    def of_segment(cls, segment: str) -> Region:
+        """The region of a segment in keys; a plain name is taken, too. Raises ValueError."""
+        return cls("" if segment == _NO_REGION else segment.removeprefix(_SEGMENT))
+
     @property
     def segment(self) -> str:
         """The segment in keys: `no-region` or `region-ams`."""

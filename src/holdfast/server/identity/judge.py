@@ -55,6 +55,7 @@ class IdentityJudge:
             found = await read_identity(self.store, self.region)
             if found.term != term:
                 raise Deposed(f"term {term} is over: the store's is {found.term}")
+            others = await self._other_regions(fence) if found.identity is None else ()
             empty = found.identity is None and await self._is_empty()
             diverged = await self._has_diverged(remembered, found)
         except Deposed:
@@ -63,7 +64,8 @@ class IdentityJudge:
             raise Away("store", str(error)) from error
         mark = found.mark
         known = isinstance(mark, Mark) and await self._has_mark(mark)
-        return Sides(fleet, marks, fence, revision, found, known, empty, remembered, term, diverged, written, marked)
+        seen = found, known, empty, remembered, term, diverged, written, marked, others
+        return Sides(fleet, marks, fence, revision, *seen)
 
     async def latch(self, fenced: FencedStore, sides: Sides, verdict: IdentityVerdict) -> None:
         """Write a verdict that an operator has to end into the store's identity, unless it stands there already. Raises
@@ -93,6 +95,13 @@ class IdentityJudge:
 
     async def _has_mark(self, mark: Mark) -> bool:
         return await self.run_in_thread(lambda: self.inventory.has_mark(self.region.segment, mark))
+
+    async def _other_regions(self, fence: Fence) -> tuple[str, ...]:
+        """Regions that the inventory serves, if it has never served this one: the region was renamed, and its objects
+        would be no server's."""
+        if fence.epoch:
+            return ()
+        return tuple(sorted(set(await self.run_in_thread(self.inventory.regions)) - {self.region.segment}))
 
     async def _has_diverged(self, remembered: SeenStore | None, found: StoreIdentity) -> bool:
         if remembered is None or found.revision < remembered.trace:

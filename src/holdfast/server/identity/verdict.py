@@ -29,6 +29,9 @@ class FleetIdentityReason(Reason):
     BOTH_EMPTY = "inventory and store are both empty, but this server knows a fleet: both were lost, or are wrong ones"
     FOREIGN_INVENTORY = "inventory and store belong to different fleets"
     FOREIGN_STORE = "the store belongs to another fleet than the one that this server knows"
+    REGION_RENAMED = (
+        "the inventory serves another region: store.region was changed, or the database is a wrong one"
+    )
     STORE_UNNAMED = "the store has no identity, but it is not empty: another system may use it"
     STORE_RESTORED = "the store was restored from a backup"
     INVENTORY_RESTORED = "the inventory was restored from a backup, or lost commits"
@@ -45,6 +48,10 @@ OPENS: Mapping[FleetIdentityReason, str] = {
     FleetIdentityReason.BOTH_EMPTY: f"restoring the inventory, or both addresses naming the right ones, or: {ADOPT}",
     FleetIdentityReason.FOREIGN_INVENTORY: f"inventory.database naming the right one, or: {ASSIGN_INVENTORY}",
     FleetIdentityReason.FOREIGN_STORE: "store.endpoints and store.region naming the right store (holdfast doctor)",
+    FleetIdentityReason.REGION_RENAMED: (
+        "store.region and inventory.database that belong together; if the other region is over: "
+        "holdfast region retire NAME --reason WHY"
+    ),
     FleetIdentityReason.STORE_UNNAMED: f"holdfast import, if these objects are to stay, then: {ADOPT}",
     FleetIdentityReason.STORE_RESTORED: ADOPT,
     FleetIdentityReason.INVENTORY_RESTORED: ADOPT_INVENTORY,
@@ -96,6 +103,8 @@ class Sides:
     """Latest revision that the leader of this term knows of the store; noted before the store was read."""
     marked: int = 0
     """Number of the latest mark that this leader knows to be in the store; noted before the store was read."""
+    others: tuple[str, ...] = ()
+    """Other regions that the inventory serves; read only where it never served this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,9 @@ def _verdict(sides: Sides) -> IdentityVerdict:
 
 
 def _without_identity(sides: Sides) -> IdentityVerdict:
+    if sides.others:
+        sentence = f"the inventory serves {', '.join(sides.others)}, and has never served this region"
+        return IdentityVerdict(FleetIdentityReason.REGION_RENAMED, sentence)
     was_ours = sides.remembered is not None or sides.marks.stored > 0
     if not sides.empty:  # protection: C41
         if not was_ours or sides.fleet is None:
