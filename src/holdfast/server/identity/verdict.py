@@ -29,9 +29,7 @@ class FleetIdentityReason(Reason):
     BOTH_EMPTY = "inventory and store are both empty, but this server knows a fleet: both were lost, or are wrong ones"
     FOREIGN_INVENTORY = "inventory and store belong to different fleets"
     FOREIGN_STORE = "the store belongs to another fleet than the one that this server knows"
-    REGION_RENAMED = (
-        "the inventory serves another region: store.region was changed, or the database is a wrong one"
-    )
+    REGION_RENAMED = "the inventory serves another region: store.region was changed, or the database is a wrong one"
     STORE_UNNAMED = "the store has no identity, but it is not empty: another system may use it"
     STORE_RESTORED = "the store was restored from a backup"
     INVENTORY_RESTORED = "the inventory was restored from a backup, or lost commits"
