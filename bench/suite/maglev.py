@@ -26,8 +26,8 @@ from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import table_of
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.churn import predicted
-from holdfast.balancer.maglev.table import QUANTUM, BackendId
-from holdfast.balancer.vip import Vip
+from holdfast.balancer.maglev.table import QUANTUM, BackendId, BucketWeight, in_full
+from holdfast.balancer.vip import BackendEntry, Vip
 from holdfast.netlink.netns import inside
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.processes import Unavailable
@@ -46,6 +46,9 @@ class Options(msgspec.Struct, frozen=True):
 
 class Figures(msgspec.Struct, frozen=True):
     build_cpu_ms: float
+    transition_cpu_ms: float
+    transition_half_cpu_ms: float
+    transition_innocent_pct: float
     delta_buckets: int
     delta_commit_cpu_ms: float | None
     full_commit_cpu_ms: float | None
@@ -64,9 +67,14 @@ def measure(options: Options) -> Figures:
     without = {backend: weight for backend, weight in weights.items() if backend != gone}
     moved = [share for number in range(SETS) for share in disruptions(FIRST + 1_000 * number, options.size)]
     delta_ms, full_ms = commits(weights, without, options.size)
+    one_down, delta, innocent = transition(weights, 1, options.size)
+    half_down, _, innocent_of_half = transition(weights, options.backends // 2, options.size)
     return Figures(
         build_cpu_ms=round(median(build_ms(options, number) for number in range(BUILDS)), 2),
-        delta_buckets=predicted(weights, without, options.size).moved,
+        transition_cpu_ms=one_down,
+        transition_half_cpu_ms=half_down,
+        transition_innocent_pct=max(innocent, innocent_of_half),
+        delta_buckets=delta,
         delta_commit_cpu_ms=delta_ms,
         full_commit_cpu_ms=full_ms,
         disruption_pct=round(100 * median(moved), 3),
@@ -80,25 +88,45 @@ def build_ms(options: Options, number: int) -> float:
     weights = fleet(options.backends)
     weights[next(iter(weights))] = QUANTUM - 1 - number
     before = time.process_time()
-    maglev.table(weights, options.size)
+    maglev.base_table(weights, options.size)
     return 1_000 * (time.process_time() - before)
+
+
+def transition(weights: dict[BackendId, int], down: int, size: int) -> tuple[float, int, float]:
+    """Return the CPU of a health change, the buckets that it moves, and the percentage of others' buckets among all.
+
+    The change takes so many backends down; the median is over several sets of them.
+    """
+    backends, base = maglev.table(in_full(weights), size)
+    spent, delta, innocent = [], [], []
+    for number in range(BUILDS):
+        out = {backends[(number + place) % len(backends)] for place in range(down)}
+        wanted = {one: BucketWeight(weight, 0 if one in out else weight) for one, weight in weights.items()}
+        began = time.process_time()
+        _, after = maglev.table(wanted, size)
+        moved = np.flatnonzero(base != after)
+        spent.append(1_000 * (time.process_time() - began))
+        lost = np.isin(base, [place for place, one in enumerate(backends) if one in out])
+        delta.append(len(moved))
+        innocent.append(100 * float(np.count_nonzero(~lost[moved])) / size)
+    return round(median(spent), 2), int(median(delta)), round(max(innocent), 3)
 
 
 def disruptions(first: int, size: int) -> list[float]:
     """Return, for each of ten backends, the share of the others' buckets that move when it goes."""
     weights = fleet(10, first)
-    serving, table = maglev.table(weights, size)
+    serving, table = maglev.base_table(weights, size)
     shares = []
     for place, gone in enumerate(serving):
         left = {backend: weight for backend, weight in weights.items() if backend != gone}
         own = int(np.count_nonzero(table == place))
-        shares.append((predicted(weights, left, size).moved - own) / (size - own))
+        shares.append((predicted(in_full(weights), in_full(left), size).moved - own) / (size - own))
     return shares
 
 
 def evenness(weights: dict[BackendId, int], size: int) -> float:
     """Return the largest share of a backend, as a multiple of its fair share."""
-    serving, table = maglev.table(weights, size)
+    serving, table = maglev.base_table(weights, size)
     return float(np.bincount(table).max()) * len(serving) / size
 
 
@@ -117,8 +145,9 @@ def commits(
 def _commits(weights: dict[BackendId, int], without: dict[BackendId, int], size: int) -> tuple[float, float]:
     shape, kernel = TableShape("bench", size), NftConnection("bench")
     marks = {one: MARKS + place for place, one in enumerate(weights, 1)}
-    all_of_them = table_of(((one, marks[one], weight) for one, weight in weights.items()), size)
-    left = table_of(((one, marks[one], weight) for one, weight in without.items()), size)
+    entries = {one: BackendEntry(weight) for one, weight in weights.items()}
+    down = {one: BackendEntry(0, base=weights[one]) for one in weights.keys() - without.keys()}
+    all_of_them, left = table_of(entries, marks, size), table_of({**entries, **down}, marks, size)
     kernel.restructure(ruleset.frame(shape) + ruleset.buckets(shape, [VIP]))
     nobody = empty(size)
     full, delta = [], []

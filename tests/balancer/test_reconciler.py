@@ -114,7 +114,7 @@ def test_a_restart_meets_a_backend_that_was_flushed_long_ago_and_leaves_it_alone
         config = msgspec.structs.replace(simple(1, 2), healthchecks=slow_checks())
         site.truth.down = {"b1"}
         await settled(site, config, until=60)
-        assert site.dataplane.objects[VipKey(VIP, backend("10.0.0.1", 80))] == BackendEntry(0, kill=True)
+        assert site.dataplane.objects[VipKey(VIP, backend("10.0.0.1", 80))] == BackendEntry(0, kill=True, base=100)
         site.node.kill()
         site.dataplane.calls.clear()
         site.start(config)
@@ -278,9 +278,9 @@ def test_a_flush_on_down_waits_one_interval(tmp_path: Path) -> None:
         entry = VipKey(VIP, backend("10.0.0.1", 80))
         site.truth.down = {"b1"}
         await asyncio.sleep(0.5)
-        assert site.dataplane.objects[entry] == BackendEntry(0, kill=False)
+        assert site.dataplane.objects[entry] == BackendEntry(0, kill=False, base=100)
         await asyncio.sleep(1)
-        assert site.dataplane.objects[entry] == BackendEntry(0, kill=True)
+        assert site.dataplane.objects[entry] == BackendEntry(0, kill=True, base=100)
 
     play(story, tmp_path)
 

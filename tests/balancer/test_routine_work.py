@@ -12,6 +12,7 @@ from holdfast.balancer.gates import HealthGate, HealthReason
 from holdfast.balancer.health import Health, HealthState
 from holdfast.balancer.probing.messages import ProbeCode, ProbeReport, ProbeResult
 from holdfast.balancer.services.resolved import Services
+from holdfast.balancer.vip import Vip, backend, shown
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.control.intent import IntentKind
@@ -223,5 +224,55 @@ def test_two_backends_that_exchange_their_addresses_go_on_serving(tmp_path: Path
         site.reload(addressed(b1="10.0.0.2", b2="10.0.0.1"))
         await asyncio.sleep(5)
         assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_a_health_change_moves_no_bucket_of_anybody_else(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2, 3, 4, 5))
+        vip, gone = Vip.of("192.0.2.1", "tcp", 80), backend("10.0.0.2", 80)
+        before = site.dataplane.table(vip)
+        site.truth.down = {"b2"}
+        await asyncio.sleep(5)
+        after = site.dataplane.table(vip)
+        assert gone not in after
+        assert {old for old, new in zip(before, after, strict=True) if old != new} == {gone}
+        site.truth.down = set()
+        await asyncio.sleep(5)
+        assert site.dataplane.table(vip) == before
+
+    play(story, tmp_path)
+
+
+def test_a_slow_start_takes_only_its_own_buckets_back(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2, 3, extra="slow_start: 20s"), until=70)
+        vip, slow = Vip.of("192.0.2.1", "tcp", 80), backend("10.0.0.2", 80)
+        full = site.dataplane.table(vip)
+        site.truth.down = {"b2"}
+        await asyncio.sleep(5)
+        site.truth.down = set()
+        before = site.dataplane.table(vip)
+        for _ in range(30):
+            await asyncio.sleep(1)
+            after = site.dataplane.table(vip)
+            assert {new for old, new in zip(before, after, strict=True) if old != new} <= {slow}
+            before = after
+        assert before == full
+
+    play(story, tmp_path)
+
+
+def test_a_new_backend_joins_the_base_with_its_first_pass_or_after_max_delay(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2))
+        site.truth.down = {"b3"}
+        site.reload(simple(1, 2, 3, 4))
+        await asyncio.sleep(5)
+        entries = {shown(key.backend): entry.base for key, entry in site.dataplane.entries.items()}
+        assert entries == {"10.0.0.1:80": 100, "10.0.0.2:80": 100, "10.0.0.3:80": 0, "10.0.0.4:80": 100}
+        await asyncio.sleep(27)
+        assert {entry.base for entry in site.dataplane.entries.values()} == {100}
 
     play(story, tmp_path)

@@ -36,6 +36,9 @@ KEYS: dict[str, list[str]] = {
     "fanout": ["etcd_cpu_us_per_delivery", "delivery_p99_ms", "relist_etcd_cpu_s", "agents_supported"],
     "maglev": [
         "build_cpu_ms",
+        "transition_cpu_ms",
+        "transition_half_cpu_ms",
+        "transition_innocent_pct",
         "delta_buckets",
         "delta_commit_cpu_ms",
         "full_commit_cpu_ms",

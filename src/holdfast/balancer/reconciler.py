@@ -308,7 +308,7 @@ class VipReconciler:
 def _same(wanted: Value, held: Value) -> bool:
     """Compare two values. An entry at weight 0 whose flows were killed needs no second kill (protection: B6)."""
     if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry) and not wanted.weight and not held.weight:
-        return held.kill or not wanted.kill
+        return wanted.base == held.base and (held.kill or not wanted.kill)
     return wanted == held
 
 

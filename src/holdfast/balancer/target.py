@@ -14,15 +14,13 @@ import structlog
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.maglev import churn
 from holdfast.balancer.maglev.churn import Churn
-from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.maglev.table import BackendId, BucketWeight
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
 from holdfast.reconcile import Change, Op, Outcome, Owned
 
 log = structlog.get_logger(__name__)
 
 ValueChange = Change[VipKey, Value]
-_EXACTLY = 8
-"""Up to so many VIPs, tables are built to count the moves; for more that would block the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,11 @@ def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size
             after[change.key] = change.new.value
     before_weights, after_weights = weights(held.items()), weights(after.items())
     touched = sorted({change.key.vip for change in changes})
-    count = churn.predicted if len(touched) <= _EXACTLY else churn.estimated
-    return [BucketMoves(vip, count(before_weights.get(vip, {}), after_weights.get(vip, {}), size)) for vip in touched]
+    none: Mapping[BackendId, BucketWeight] = {}
+    return [
+        BucketMoves(vip, churn.predicted(before_weights.get(vip, none), after_weights.get(vip, none), size))
+        for vip in touched
+    ]
 
 
 def _found(value: Value) -> Owned[Value]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.maglev.table import BackendId, BucketWeight
 from holdfast.model.base.address import address_order
 from holdfast.reconcile import Kinds
 
@@ -74,6 +74,11 @@ class BackendEntry:
 
     weight: int
     kill: bool = False
+    base: int = -1
+    """Weight in the base table, which health does not change; without it, that is `weight`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", max(self.base, self.weight))
 
 
 Value = VipSettings | BackendEntry
@@ -90,13 +95,13 @@ def shown(identity: BackendId) -> str:
     return f"{_host(identity.family, identity.address)}:{identity.port}"
 
 
-def weights(entries: Iterable[tuple[VipKey, Value]]) -> dict[Vip, dict[BackendId, int]]:
+def weights(entries: Iterable[tuple[VipKey, Value]]) -> dict[Vip, dict[BackendId, BucketWeight]]:
     """Weights per VIP and backend, which decide the Maglev table."""
-    found: dict[Vip, dict[BackendId, int]] = {}
+    found: dict[Vip, dict[BackendId, BucketWeight]] = {}
     for key, value in entries:
         under = found.setdefault(key.vip, {})
         if isinstance(value, BackendEntry):
-            under[key.backend] = value.weight
+            under[key.backend] = BucketWeight(value.base, value.weight)
     return found
 
 

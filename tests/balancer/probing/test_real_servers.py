@@ -189,7 +189,7 @@ print(result.code.value, result.failed, result.detail)
 
 
 def test_http_a_good_answer_passes(nginx: tuple[int, int]) -> None:
-    result = probe(HERE, nginx[0], type="http", path="/health", body="all is well$", backend_header="X-Backend")
+    result = probe(HERE, nginx[0], type="http", path="/health", body=r"all is well\s*$", backend_header="X-Backend")
     assert (result.code, result.detail, result.answered_by) == (ProbeCode.L7OK, "200", "web-1")
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from holdfast.balancer.desired import slow_start
 from holdfast.balancer.desired.pools import PoolCandidate, Serving, serving
 from holdfast.balancer.health import Health, HealthState
+from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
 from holdfast.balancer.vip import BackendEntry, Value, VipKey
-from holdfast.model.base.time import Instant
+from holdfast.model.base.time import NEVER, Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Inputs:
     weights: Mapping[str, int] = field(default_factory=dict)
     """Weights set by an operator, by configured backend."""
     predecessors: Mapping[str, Predecessor] = field(default_factory=dict)
+    joins: Mapping[BackendId, Instant] = field(default_factory=dict)
+    """When a backend that was never up joins the base table; all others are in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def desired(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Desired
         pools, flush_on_down=frontend.config.flush_on_down, panic_below=frontend.config.panic_threshold / 100
     )
     entries = [
-        (VipKey(frontend.vip, inputs.backends[name].identity), BackendEntry(share.weight, share.kill))
+        (VipKey(frontend.vip, inputs.backends[name].identity), BackendEntry(share.weight, share.kill, share.base))
         for name, share in found.shares.items()
     ]
     objects: list[tuple[VipKey, Value]] = [(VipKey(frontend.vip), frontend.settings), *sorted(entries)]
@@ -91,13 +94,18 @@ def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inpu
         else None
     )
     settled = now - health.since >= inputs.backends[name].flush_delay
-    return PoolCandidate(name, weight, health.state, ramped, settled, health.is_newcomer)
+    has_joined = inputs.joins.get(inputs.backends[name].identity, NEVER) <= now
+    base = max(weight, configured) if has_joined or health.state is HealthState.UP else 0
+    return PoolCandidate(name, weight, health.state, ramped, settled, health.is_newcomer, base)
 
 
 def _changes(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterator[Instant]:
     """Instants at which the desired state changes by itself."""
     for name in frontend.backends():
         health = inputs.health[name]
+        joins = inputs.joins.get(inputs.backends[name].identity, NEVER)
+        if joins > now:
+            yield joins
         if health.state is HealthState.UP:
             began = inputs.ramps.get((frontend.name, name), slow_start.DONE)
             step = slow_start.next_step(began, frontend.config.slow_start, now)

@@ -30,6 +30,8 @@ class PoolCandidate:
     """True once it has been in its state for one probe interval; a flush on down waits that long."""
     newcomer: bool = False
     """True until its first result; until then it neither counts for the panic threshold nor serves in a panic."""
+    base: int = 0
+    """Weight in the base table, if its pool is active; 0 before it has joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Share:
 
     weight: int
     kill: bool = False
+    base: int = -1
+    """Weight in the base table; at least `weight`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", max(self.base, self.weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +68,13 @@ def serving(
     shares: dict[str, Share] = {}
     for index, pool in enumerate(pools):
         for member in pool:
+            base = member.base if index == (active or 0) else 0  # without an active pool, the first is the base
             if panic and index == 0 and _can_panic(member):
-                shares[member.backend] = Share(_weight(member))
+                shares[member.backend] = Share(_weight(member), base=max(base, member.weight))
             else:
                 kill = _kills(member, flush_on_down=flush_on_down and not panic)
-                shares[member.backend] = Share(_weight(member) if _serves(member, index == active) else 0, kill)
+                weight = _weight(member) if _serves(member, index == active) else 0
+                shares[member.backend] = Share(weight, kill, base)
     return Serving(shares, 0 if panic else active, panic, _state(pools, shares))
 
 

@@ -8,7 +8,7 @@ by then is not wanted (B16).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -95,14 +95,20 @@ class BalancerState:
         self._unprobed = set(services.backends)
         self._predecessors: dict[str, Predecessor] = {}
         """Old addresses that serve until the new ones have a first result (B35)."""
+        self._joins: dict[BackendId, Instant] = {}
+        """When backends that were never up join the base table, at the latest."""
         self._ramps: dict[tuple[str, str], Instant] = {}
         self._weights: dict[str, int] = {}
         self._due: dict[str, Instant] = {}
+        self._plan_joins(now)
 
     def adopt(self, objects: Mapping[VipKey, Value]) -> None:
         """Start from what the dataplane holds at the start of the process."""
         self._found = {key: value for key, value in objects.items() if isinstance(value, BackendEntry)}
         self._serving = frozenset(key.backend for key, entry in self._found.items() if entry.weight)
+        for key, entry in self._found.items():
+            if entry.base:
+                self._joins.pop(key.backend, None)
         for name, backend in self.services.backends.items():
             if name in self._unprobed and not self._is_serving(backend):
                 counts = {check: replace(count, careful=False) for check, count in self.health[name].counts.items()}
@@ -125,6 +131,7 @@ class BalancerState:
             self.history.pop(name, None)
         known, self.services, self.health = self.health, services, carried
         self._predecessors = self._kept_predecessors(before, known, now)
+        self._plan_joins(now, {one.identity for one in before.backends.values()})
         for name in carried.keys() & known.keys():
             self._note_transition(name, known[name], now)
         self._unprobed &= carried.keys()
@@ -169,7 +176,9 @@ class BalancerState:
 
     def desired(self, frontend: ResolvedFrontend, now: Instant) -> DesiredFrontend:
         """Compute what the dataplane should hold for the frontend, and when that changes by itself."""
-        inputs = Inputs(self.services.backends, self.health, self._ramps, self._weights, self._predecessors)
+        inputs = Inputs(
+            self.services.backends, self.health, self._ramps, self._weights, self._predecessors, self._joins
+        )
         found = desired(frontend, inputs, now)
         if found.due is None:
             self._due.pop(frontend.name, None)
@@ -256,6 +265,7 @@ class BalancerState:
         if not self._note_transition(name, before, now):
             return set()
         if after.state is HealthState.UP:
+            self._joins.pop(self.services.backends[name].identity, None)
             self._begin_ramps(name, now)
         if after.state is not HealthState.UNKNOWN:
             self._unprobed.discard(name)
@@ -271,6 +281,14 @@ class BalancerState:
         self.history.setdefault(name, deque(maxlen=self._history_length)).append(transition)
         self.unlogged.append(transition)
         return True
+
+    def _plan_joins(self, now: Instant, known: Container[BackendId] = ()) -> None:
+        """Let new backends join the base table with their first `up`, or after `max_delay`."""
+        for name, one in self.services.backends.items():
+            if one.identity not in known and self.health[name].state is not HealthState.UP:
+                self._joins[one.identity] = now + self.warm.max_delay
+        there = {one.identity for one in self.services.backends.values()}
+        self._joins = {identity: at for identity, at in self._joins.items() if identity in there}
 
     def _kept_predecessors(
         self, before: Services, known: Mapping[str, Health], now: Instant

@@ -1,8 +1,7 @@
 """Churn: the number of buckets that a change moves, predicted before it is made.
 
 A bucket is moved when it had a backend and gets another one, or none: new flows in it go to another backend than
-before. Buckets of an empty table are not moved. Building tables takes time; where many change at once, the
-moves of an ideal table are `estimated` from the weights alone, which is never more than the real number.
+before. Buckets of an empty table are not moved.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Churn:
 
 def predicted(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
     """Count the buckets that move between two sets of weights."""
-    if not any(before.values()) or before == after:
+    if not any(weight.effective for weight in before.values()) or before == after:
         return Churn(0, size)
     old_backends, old = maglev.table(before, size)
     new_backends, new = maglev.table(after, size)
@@ -43,14 +42,3 @@ def predicted(before: maglev.Weights, after: maglev.Weights, size: int = maglev.
     # Maps old indexes to new ones, so that tables with different backends can be compared.
     now = np.asarray([index_of.get(backend, -2) for backend in old_backends], np.int32)
     return Churn(int(np.count_nonzero(now[old] != new)), size)
-
-
-def estimated(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
-    """Estimate the moves of a table without needless moves."""
-    total, later = sum(before.values()), sum(after.values())
-    if not total:
-        return Churn(0, size)
-    lost = sum(
-        max(0.0, weight / total - (after.get(one, 0) / later if later else 0.0)) for one, weight in before.items()
-    )
-    return Churn(round(size * lost), size)

@@ -8,6 +8,9 @@ turn in the first round: a weight above zero means at least one bucket.
 
 The walk is plain Python over lists, which costs less than vectors while free buckets are found quickly; for the last
 buckets, where a walk would be long, the step at which each backend would reach them is computed.
+
+This base table is made of configured weights, and changes with the configuration only. Who serves the buckets of a
+backend that is down or thinned is decided on top of it (`stand_ins`), so that health moves nobody else's buckets.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.balancer.maglev import stand_ins
+
 QUANTUM = 100
 """Weight that takes a turn in every round: the largest that can be configured."""
 
 DEFAULT_SIZE = 65537
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Version of the way from weights to buckets. Balancers with different versions have different tables."""
 _PAIRS = 50_000  # (backend, bucket) pairs that cost less to calculate than to walk
 
@@ -39,10 +44,22 @@ class BackendId(NamedTuple):
     port: int
 
 
-Table = NDArray[np.int32]
-"""Per bucket the index of its backend among the sorted identities of weight above zero; -1 in an empty table."""
+class BucketWeight(NamedTuple):
+    """Weight of a backend in the base table, and the weight with which it serves at present."""
 
-Weights = Mapping[BackendId, int]
+    base: int
+    effective: int
+
+
+Table = NDArray[np.int32]
+"""Per bucket the index of its backend among the sorted members of the base; -1 where nobody serves."""
+
+Weights = Mapping[BackendId, BucketWeight]
+
+
+def in_full(weights: Mapping[BackendId, int]) -> dict[BackendId, BucketWeight]:
+    """Weights with which all backends serve their whole share."""
+    return {backend: BucketWeight(weight, weight) for backend, weight in weights.items()}
 
 
 class TooManyBackends(ValueError):
@@ -50,14 +67,33 @@ class TooManyBackends(ValueError):
 
 
 def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
-    """Return the serving backends in order, and the table with their indexes. Read-only, because it may be shared."""
-    serving = _in_order(weights)
-    return tuple(backend for backend, _ in serving), _built(serving, size)
+    """Return the members of the base in order, and the table with their indexes. Read-only: it may be shared."""
+    members = _in_order({backend: weight.base for backend, weight in weights.items()})
+    return tuple(backend for backend, _ in members), _served(tuple((one, weights[one]) for one, _ in members), size)
 
 
-def _in_order(weights: Weights) -> tuple[tuple[BackendId, int], ...]:
-    """Serving backends in numeric order, which decides the order of turns in each round (protection: B2)."""
+def base_table(weights: Mapping[BackendId, int], size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
+    """Return the backends of weight above zero in order, and the table in which all of them serve."""
+    members = _in_order(weights)
+    return tuple(backend for backend, _ in members), _built(members, size)
+
+
+def _in_order(weights: Mapping[BackendId, int]) -> tuple[tuple[BackendId, int], ...]:
+    """Members of the base in numeric order, which decides the order of turns in each round (protection: B2)."""
     return tuple(sorted((backend, weight) for backend, weight in weights.items() if weight > 0))
+
+
+@lru_cache(maxsize=64)
+def _served(members: tuple[tuple[BackendId, BucketWeight], ...], size: int) -> Table:
+    base = _built(tuple((backend, weight.base) for backend, weight in members), size)
+    keep = [stand_ins.keep_of(weight.base, weight.effective) for _, weight in members]
+    if all(share == stand_ins.FULL for share in keep):
+        return base
+    seeds = np.asarray([stand_ins.seed(backend) for backend, _ in members], np.uint64)
+    weights = np.asarray([weight.base for _, weight in members], np.uint64)
+    served = stand_ins.with_stand_ins(base, seeds, weights, np.asarray(keep, np.uint64))
+    served.flags.writeable = False
+    return served
 
 
 @lru_cache(maxsize=64)
@@ -74,6 +110,12 @@ def _built(weights: tuple[tuple[BackendId, int], ...], size: int) -> Table:
     built = _filled(walks, _turns([weight for _, weight in weights], size), size)
     built.flags.writeable = False
     return built
+
+
+def forget_tables() -> None:
+    """Drop the tables that are kept for the next caller."""
+    _built.cache_clear()
+    _served.cache_clear()
 
 
 def walk(backend: BackendId, size: int) -> tuple[int, int]:

@@ -50,7 +50,7 @@ def _shape(size: int) -> tuple[int, int]:
 def _decisive(value: Value) -> object:
     if isinstance(value, VipSettings):
         return "damaged" if value.damaged else value.sticky
-    return value.weight
+    return value.base, value.weight
 
 
 def of_health(states: Mapping[str, HealthState]) -> str:

@@ -164,7 +164,8 @@ async def backend_down(lab: Lab, say: Say, seconds: float) -> None:
     try:
         say(f"stopped {_VICTIM}, which reset {reset} open connections")
         out = await until(f"weight 0 for {_VICTIM}", partial(site.is_out, _VICTIM))
-        flushed = out + await until(f"the flush of {_VICTIM}", partial(site.has, _VICTIM, BackendEntry(0, kill=True)))
+        killed = BackendEntry(0, kill=True, base=WEIGHT)
+        flushed = out + await until(f"the flush of {_VICTIM}", partial(site.has, _VICTIM, killed))
         settled = await site.after(2 * FLOWS)
         say(
             f"weight 0 after {out.total_seconds():.2f} s, its flows ended after {flushed.total_seconds():.2f} s; "

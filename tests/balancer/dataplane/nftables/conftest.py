@@ -22,9 +22,9 @@ def site() -> Iterator[AnycastSite]:
 @pytest.fixture(autouse=True)
 def _tables_of_this_test_only() -> Iterator[None]:
     """Tables that were built without a protection are not remembered for those with it."""
-    maglev._built.cache_clear()
+    maglev.forget_tables()
     yield
-    maglev._built.cache_clear()
+    maglev.forget_tables()
 
 
 @pytest.fixture

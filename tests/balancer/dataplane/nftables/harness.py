@@ -289,7 +289,7 @@ def predicted(flow: Flow, weights: Mapping[BackendId, int], *, sticky: bool = Fa
     """The server that a flow must get, by the hash of where it comes from."""
     host, port = flow.source
     found = ip_address(host)
-    serving, table = maglev.table(weights, size)
+    serving, table = maglev.base_table(weights, size)
     return named(serving[table[bucket(Client(found.version, int(found), port), VipSettings(sticky), size)]])
 
 

@@ -129,8 +129,9 @@ def settled(*entries: tuple[BackendId, BackendEntry]) -> TableSnapshot:
 
 
 def planned(snapshot: TableSnapshot, update: VipUpdate) -> UpdateSteps:
-    entries = snapshot.contents[V4].entries.items()
-    before = table_of(((one, placed.mark, placed.entry.weight) for one, placed in entries), 251)
+    entries = snapshot.contents[V4].entries
+    marks = {one: placed.mark for one, placed in entries.items()}
+    before = table_of({one: placed.entry for one, placed in entries.items()}, marks, 251)
     return steps(update, snapshot, before, set(snapshot.marks()))
 
 

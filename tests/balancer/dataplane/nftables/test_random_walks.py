@@ -107,9 +107,11 @@ class Walk:
             assert self.plane._opened is not None
             services = self.plane._opened[1].read().contents
             for vip in vips:
-                placed = [(one, each.mark, each.entry.weight) for one, each in services[vip].entries.items()]
+                placed = services[vip].entries
+                wanted = {one: each.entry for one, each in placed.items()}
+                marks = {one: each.mark for one, each in placed.items()}
                 found = elements.buckets(kernel.elements(buckets_of(vip, SIZE)), SIZE)
-                assert np.array_equal(found, table_of(placed, SIZE))
+                assert np.array_equal(found, table_of(wanted, marks, SIZE))
         finally:
             kernel.close()
 

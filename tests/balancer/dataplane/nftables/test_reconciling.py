@@ -56,8 +56,8 @@ def test_a_backend_that_dies_loses_its_weight_then_its_flows(ground: Ground, tmp
         await comes_true(lambda: reconciler.target.held == ALL)
         prober.down = {"web-1"}
         dead = VipKey(V4, WEB4["web-1"])
-        await comes_true(lambda: reconciler.target.held.get(dead) == BackendEntry(0, kill=True))
-        assert (await plane.read())[dead] == BackendEntry(0, kill=True)
+        await comes_true(lambda: reconciler.target.held.get(dead) == BackendEntry(0, kill=True, base=100))
+        assert (await plane.read())[dead] == BackendEntry(0, kill=True, base=100)
 
     kept(ground, tmp_path, story)
     assert set(spread(ground.connect(V4, 40))) == {"web-2", "web-3"}
@@ -135,7 +135,7 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
         assert found["established"].startswith(f"{server} (")
         assert found["hashed"] == "source address and port"
         prober.down = {server}
-        await comes_true(lambda: reconciler.target.held[VipKey(V4, WEB4[server])] == BackendEntry(0))
+        await comes_true(lambda: reconciler.target.held[VipKey(V4, WEB4[server])] == BackendEntry(0, base=100))
         later = await trace(reconciler, source, "www")
         assert later["established"] == found["established"]
         assert later["backend"] not in (None, found["backend"])

@@ -137,7 +137,8 @@ class TableCache:
             content = snapshot.contents.get(vip)
             if content is None or content.settings is None or not snapshot.has_buckets(vip):
                 continue
-            placed = ((one, each.mark, each.entry.weight) for one, each in content.entries.items())
-            if not np.array_equal(self.buckets(vip), table_of(placed, self._shape.size)):
+            entries = {one: each.entry for one, each in content.entries.items()}
+            marks = {one: each.mark for one, each in content.entries.items()}
+            if not np.array_equal(self.buckets(vip), table_of(entries, marks, self._shape.size)):
                 log.warning("the buckets of a VIP do not match its entries; rebuilding them", vip=str(vip))
                 self.wrong.add(vip)

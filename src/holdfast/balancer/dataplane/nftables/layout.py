@@ -158,15 +158,16 @@ def settings_from(comment: str) -> VipSettings:
 
 
 def entry_comment(key: VipKey, entry: BackendEntry) -> str:
-    """Comment of an entry: VIP, backend, weight, and whether its flows were killed."""
+    """Comment of an entry: VIP, backend, weight, its base weight where that differs, and whether flows were killed."""
+    base = f" of {entry.base}" if entry.base != entry.weight else ""
     ended = f" {_ENDED}" if entry.kill else ""
-    return f"{key.vip} {shown(key.backend)} weight {entry.weight}{ended}"
+    return f"{key.vip} {shown(key.backend)} weight {entry.weight}{base}{ended}"
 
 
 _PLACE = r"(?:([\d.]+)|\[([\da-f:.]+)\]):(\*|\d{1,5})"
 _VIP = re.compile(rf"{_PLACE}/(\w+)").fullmatch
 _BACKEND = re.compile(_PLACE).fullmatch
-_ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})( {_ENDED})?").fullmatch
+_ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})(?: of (\d{{1,3}}))?( {_ENDED})?").fullmatch
 
 
 @lru_cache(maxsize=1 << 16)
@@ -174,7 +175,9 @@ def entry_from(comment: str) -> tuple[VipKey, BackendEntry]:
     """Parse the comment of an entry. Raises ValueError for any other text."""
     if (found := _ENTRY(comment)) is None:
         raise ValueError(f"not an entry: {comment!r}")
-    return VipKey(vip_from(found[1]), backend_from(found[2])), BackendEntry(int(found[3]), kill=found[4] is not None)
+    weight = int(found[3])
+    entry = BackendEntry(weight, found[5] is not None, weight if found[4] is None else int(found[4]))
+    return VipKey(vip_from(found[1]), backend_from(found[2])), entry
 
 
 def vip_from(text: str) -> Vip:

@@ -33,7 +33,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
 )
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.maglev.table import BackendId, BucketWeight
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings
 from holdfast.netlink import wire
 
@@ -198,13 +198,12 @@ def mark_in(key: bytes) -> int:
     return int.from_bytes(key, sys.byteorder)
 
 
-def table_of(placed: Iterable[tuple[BackendId, int, int]], size: int) -> Marks:
-    """Mark per bucket, from backends with their marks and weights."""
-    known = {backend: (mark, weight) for backend, mark, weight in placed}
-    serving, table = maglev.table({backend: weight for backend, (_, weight) in known.items()}, size)
+def table_of(entries: Mapping[BackendId, BackendEntry], marks: Mapping[BackendId, int], size: int) -> Marks:
+    """Mark per bucket."""
+    weights = {backend: BucketWeight(entry.base, entry.weight) for backend, entry in entries.items()}
+    members, table = maglev.table(weights, size)
     # The last item is for the -1 of an empty table.
-    marks = np.asarray([*(known[backend][0] for backend in serving), 0], np.uint32)
-    return marks[table]
+    return np.asarray([*(marks[backend] for backend in members), 0], np.uint32)[table]
 
 
 def traffic_in(datagrams: list[bytes]) -> Mapping[int, Counters]:

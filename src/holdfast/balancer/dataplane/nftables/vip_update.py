@@ -111,9 +111,7 @@ class _Steps:
         first, then = Transaction(shape.table), Transaction(shape.table)
         after = before
         if update.settings is not None:
-            after = table_of(
-                ((one, self._marks[one], entry.weight) for one, entry in update.entries.items()), shape.size
-            )
+            after = table_of(update.entries, self._marks, shape.size)
             first.move(buckets_of(update.vip, shape.size), before, after)
         for backend, entry in sorted(update.entries.items()):
             held = self._held.entries.get(backend)
