@@ -11,6 +11,7 @@ never decides whether a stored object is right.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -79,6 +80,8 @@ class PortRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     status: str = ""
     admin_state_up: bool = True
     revision: int = 0
+    created_at: datetime | None = None
+    """From `standardattributes`: naive, in UTC."""
     port_security_enabled: bool | None = None
     """`portsecuritybindings`; None where the extension is not loaded, which means enabled."""
     qos_policy_id: str | None = None
@@ -153,6 +156,7 @@ class SecurityGroupRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     name: str | None = None
     project_id: str | None = None
     revision: int = 0
+    created_at: datetime | None = None
     stateful: bool = True
     rules: tuple[SecurityRuleRow, ...] = ()
 

@@ -28,6 +28,8 @@ class BadReason(Enum):
     WRONG_KIND = "says that it is of another kind or version"
     WRONG_ADDRESS = "holds something that is not an address"
     WRONG_NAME = "says another name than its key"
+    NOT_IN_CALICO = "a row of Neutron, or a part of one, that has no form in Calico"
+    MISSING_ROW = "a row of Neutron that refers to one that was not read"
     STRANGE_KEY = "the key does not have the form of its kind"
     OTHER_KIND = "the key belongs to another kind under the same prefix"
     """Not a fault: some of Calico's kinds share a prefix, and their readers skip each other's keys."""
@@ -63,9 +65,9 @@ def reason_for(error: Exception) -> BadReason:
     return BadReason.WRONG_SHAPE
 
 
-def shortened(message: str) -> str:
+def shortened(message: str, most: int = DETAIL_LIMIT) -> str:
     """The message on one printable line: its text is shortened, the place in the document is kept."""
     text, at, place = message.partition(" - at `")
-    if len(text) > DETAIL_LIMIT:
-        text = text[: DETAIL_LIMIT - 1] + "…"
+    if len(text) > most:
+        text = text[: most - 1] + "…"
     return "".join(c if c.isprintable() else "?" for c in text + at + place[:DETAIL_LIMIT])

@@ -158,8 +158,8 @@ def _meaning(endpoint: Endpoint) -> Endpoint:
     spec = endpoint.spec
     ordered = replace(
         spec,
-        ip_networks=tuple(sorted(spec.ip_networks)),
-        allowed_ips=tuple(sorted(spec.allowed_ips)),
+        ip_networks=tuple(sorted(set(spec.ip_networks))),
+        allowed_ips=tuple(sorted(set(spec.allowed_ips))),
         ip_nats=tuple(sorted(spec.ip_nats, key=lambda pair: (pair.internal, pair.external))),
         allow_spoofed_source_prefixes=tuple(sorted(spec.allow_spoofed_source_prefixes)),
     )
