@@ -57,7 +57,7 @@ def _check(found: Translation, row: Any, region: Region) -> None:
     assert {each.key for each in found.objects} == wanted or (found.bad and not found.objects)
     for bad in found.bad:
         assert bad.detail
-        assert str(bad).isprintable()
+        assert bad.detail.isprintable()
 
 
 @relaxed

@@ -55,10 +55,12 @@ def _carry_felix(new: FelixConfiguration, old: FelixConfiguration) -> FelixConfi
     return replace(carry_metadata(new, old), spec=replace(new.spec, interface_prefix=prefix))
 
 
-def _listed(there: str, word: str) -> str:
-    """A list separated by commas that contains the word."""
-    words = there.split(",") if there else []
-    return there if not word or word in words else ",".join((*words, word))
+def _listed(there: str, wanted: str) -> str:
+    """A list separated by commas, with the wanted words that it lacks."""
+    if not there:
+        return wanted
+    words = there.split(",")
+    return ",".join((there, *(word for word in wanted.split(",") if word and word not in words)))
 
 
 CLUSTER: Kind[ClusterInformation, str] = Kind(
