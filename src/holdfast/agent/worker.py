@@ -46,6 +46,7 @@ from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.runtime.tasks import until_first
 from holdfast.store.api import OwnKey, Store
+from holdfast.store.watch.watch import RELIST_SPREAD
 
 log = structlog.get_logger(__name__)
 
@@ -189,7 +190,7 @@ async def run(worker: Worker) -> None:
     dataplane = await startup.until_open(lambda: open_dataplane(config.agent, macs.of, worker.paths.runtime))
     if dataplane is None:
         return
-    store = open_store(config.store)
+    store = open_store(config.store, relist_spread=RELIST_SPREAD)
     try:
         await AgentJob(worker, store, JournaledTarget(journal, dataplane), macs).run()
     finally:

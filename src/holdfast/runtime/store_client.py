@@ -6,6 +6,7 @@ import os
 import socket
 
 from holdfast.config.sections.store import StoreSettings
+from holdfast.model.base.time import Duration
 from holdfast.runtime.config_file import SecretRefused, file_path, read_secret, secret_file
 from holdfast.store.api import StoreRefused
 from holdfast.store.client import EtcdStore
@@ -36,6 +37,7 @@ def _password(file: str) -> str:
         raise StoreRefused(f"store.password_file: {refused}") from refused
 
 
-def open_store(config: StoreSettings) -> EtcdStore:
-    """Return a client of the configured store, not connected yet."""
-    return EtcdStore(connection(config))
+def open_store(config: StoreSettings, *, relist_spread: Duration = Duration(0)) -> EtcdStore:
+    """Return a client of the configured store, not connected yet. Processes that run on every host spread their lists
+    of large prefixes."""
+    return EtcdStore(connection(config), relist_spread=relist_spread)

@@ -34,9 +34,9 @@ from holdfast.store.boottime import Now, boot_now
 from holdfast.store.transport import wire
 from holdfast.store.transport.failures import Failed
 from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall, combined_error
-from holdfast.store.watch.listing import FIRST_PAGE, next_page, read_range
+from holdfast.store.watch.listing import FIRST_PAGE, few_attempts, next_page, read_next_page, read_range
 from holdfast.store.watch.own_writes import OwnWrites
-from holdfast.store.watch.watch import RELIST_SPREAD, Watch
+from holdfast.store.watch.watch import Watch
 
 _MIN_TTL = Duration(seconds=2)
 _PUT = wire.decoder(wire.PutReply)
@@ -58,8 +58,10 @@ class EtcdStore:
         *,
         now: Now = boot_now,
         rng: random.Random | None = None,
-        relist_spread: Duration = RELIST_SPREAD,
+        relist_spread: Duration = Duration(0),
     ) -> None:
+        """`relist_spread`: for a process of which there are many, the time over which their lists of a large prefix are
+        spread (`RELIST_SPREAD`)."""
         self._gateway = Gateway(connection, now)
         self._now = now
         self._rng = rng or random.Random()
@@ -93,16 +95,15 @@ class EtcdStore:
         first, end = wire.span(prefix)
         if after is not None:
             first = max(first, after + b"\0")
-        size = min(page, FIRST_PAGE)
-        more = True
-        while more:
-            reply = await read_range(self._gateway, wire.RangeRequest(first, end, size, revision, keys_only))
-            revision = revision or reply.header.revision
-            more = reply.more
-            if more:
-                first = reply.kvs[-1].key + b"\0"
-                size = next_page(reply.kvs, page)
-            yield Page(revision, reply.kvs, more)
+        request = wire.RangeRequest(first, end, min(page, FIRST_PAGE), revision, keys_only)
+        reply = await read_range(self._gateway, request)
+        revision = revision or reply.header.revision
+        while reply.more:
+            last, size = reply.kvs[-1], next_page(reply.kvs, page)
+            yield Page(revision, reply.kvs, more=True)
+            request = wire.RangeRequest(last.key + b"\0", end, size, revision, keys_only)
+            reply = await read_next_page(self._gateway, request, last, few_attempts())
+        yield Page(revision, reply.kvs, more=False)
 
     async def txn(
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

@@ -22,7 +22,7 @@ from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.mirror.mirror import Mirror, _State
 from holdfast.store.mirror.pending import Delta
 from holdfast.store.transport.gateway import Gateway
-from holdfast.store.watch.listing import full_list
+from holdfast.store.watch.listing import Wait, full_list
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
 from holdfast.testing.store import watch as watching
@@ -425,11 +425,15 @@ def test_lag_is_counted_in_revisions_and_in_the_age_of_the_oldest_change() -> No
     asyncio.run(main())
 
 
-async def half_a_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapshot, None]:
+async def give_up(error: StoreAway) -> None:
+    raise error
+
+
+async def half_a_list(gateway: Gateway, prefix: bytes, wait: Wait) -> AsyncGenerator[Snapshot, None]:
     """Stands in for a list that is complete or not at all: it takes what it has for all when the connection breaks."""
     last: Snapshot | None = None
     try:
-        async with aclosing(full_list(gateway, prefix)) as parts:
+        async with aclosing(full_list(gateway, prefix, give_up)) as parts:
             async for last in parts:
                 yield last
     except StoreAway:
@@ -438,7 +442,7 @@ async def half_a_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapsho
         yield Snapshot(last.revision, [], first=False, more=False)
 
 
-@fault("C14", without="holdfast.store.watch.watch:full_list", by="tests.store.mirror.test_mirror:half_a_list")
+@fault("C14", without="holdfast.store.watch.listing:full_list", by="tests.store.mirror.test_mirror:half_a_list")
 def test_C14_a_snapshot_that_breaks_half_way_changes_nothing(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def fill(store: EtcdStore, values: bytes) -> None:
         for start in range(0, 4_000, 100):

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
+import pytest
 
-from holdfast.store.api import Put, Snapshot
+from holdfast.store.api import Events, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.transport import wire
-from holdfast.store.transport.gateway import Gateway, GatewayCall
+from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall
+from holdfast.store.watch.listing import read_range
 from holdfast.testing.fault import fault
-from tests.store.harness import opened
+from tests.store.harness import opened, until
+from tests.store.proxy import Proxy
 
+NOBODY = "http://127.0.0.1:1"
 _RANGE = wire.decoder(wire.RangeReply)
 
 
@@ -50,5 +56,152 @@ def test_C17_a_snapshot_in_ascending_pages_is_of_one_moment(etcd: EmbeddedEtcd, 
                 if looks >= 8 and next(written) >= 100:  # where the disk is slow, few writes fall into a list
                     break
             writing.cancel()
+
+    asyncio.run(main())
+
+
+async def read_once(gateway: Gateway, request: wire.RangeRequest, last: object, wait: object) -> wire.RangeReply:
+    """Stands in for a page that is read again."""
+    return await read_range(gateway, request)
+
+
+KEYS = 12_000
+"""Four pages."""
+
+
+async def fill(store: EtcdStore, prefix: bytes, value: bytes = b"v") -> None:
+    for start in range(0, KEYS, 100):
+        await store.txn([], [Put(prefix + b"%05d" % number, value) for number in range(start, start + 100)])
+
+
+@fault(
+    "C56",
+    without="holdfast.store.watch.listing:read_next_page",
+    by="tests.store.watch.test_listing:read_once",
+)
+@pytest.mark.parametrize("how", ["at the same member", "at another member"])
+def test_C56_a_list_that_fails_at_a_later_page_goes_on_with_that_page(
+    etcd: EmbeddedEtcd, prefix: bytes, how: str
+) -> None:
+    async def main() -> None:
+        async with Proxy(etcd.endpoint) as proxy, Proxy(NOBODY) as other, opened(etcd.connection()) as writer:
+            await fill(writer, prefix)
+            async with opened(Connection((proxy.url, other.url))) as store:
+                watch = store.watch(prefix, parts=True)
+                parts = [await next_part(watch)]
+                proxy.target = NOBODY
+                proxy.reset()
+                rest = asyncio.create_task(complete(watch, parts))
+                await asyncio.sleep(0.3)
+                await writer.put(prefix + b"later", b"")  # a list from another moment would have it
+                (proxy if how == "at the same member" else other).target = etcd.endpoint
+                await rest
+        assert [part.first for part in parts].count(True) == 1
+        assert len({part.revision for part in parts}) == 1
+        assert [one.key for part in parts for one in part.items] == [prefix + b"%05d" % n for n in range(KEYS)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("why", ["compacted", "restored"])
+def test_C56_a_list_begins_again_when_its_revision_is_gone(folder: Path, why: str) -> None:
+    async def main() -> None:
+        first, second = EmbeddedEtcd(folder / "first"), EmbeddedEtcd(folder / "second")
+        async with (
+            first,
+            second,
+            Proxy(first.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(first.connection()) as writer,
+            opened(second.connection()) as restored,
+        ):
+            await fill(writer, b"/p/")
+            watch = store.watch(b"/p/", parts=True)
+            parts = [await next_part(watch)]
+            proxy.target = NOBODY
+            proxy.reset()
+            rest = asyncio.create_task(complete(watch, parts))
+            if why == "compacted":
+                await writer.compact(await writer.put(b"/p/later", b""))
+                proxy.target = first.endpoint
+            else:
+                await fill(restored, b"/p/", b"new life")
+                await restored.put(b"/p/later", b"")
+                proxy.target = second.endpoint
+            await rest
+            wanted = {
+                entry.key: entry
+                async for page in (writer if why == "compacted" else restored).list(b"/p/")
+                for entry in page.entries
+            }
+        began = max(number for number, part in enumerate(parts) if part.first)
+        assert began > 0
+        assert {entry.key: entry for part in parts[began:] for entry in part.items} == wanted
+
+    asyncio.run(main())
+
+
+async def complete(watch: AsyncIterator[Snapshot | Events], parts: list[Snapshot]) -> None:
+    while parts[-1].more:
+        parts.append(await next_part(watch))
+
+
+async def next_part(watch: AsyncIterator[Snapshot | Events]) -> Snapshot:
+    part = await anext(watch)
+    assert isinstance(part, Snapshot)
+    return part
+
+
+def test_C56_a_page_of_a_list_is_read_a_few_times_before_the_caller_is_told(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def main() -> None:
+        async with Proxy(etcd.endpoint) as proxy, opened(proxy.connection()) as store:
+            await fill(store, prefix)
+            pages = store.list(prefix)
+            entries = list((await anext(pages)).entries)
+            proxy.target = NOBODY
+            proxy.reset()
+            asyncio.get_running_loop().call_later(0.1, setattr, proxy, "target", etcd.endpoint)
+            entries += [entry async for page in pages for entry in page.entries]
+            assert [entry.key for entry in entries] == [prefix + b"%05d" % number for number in range(KEYS)]
+            pages = store.list(prefix)
+            await anext(pages)
+            proxy.target = NOBODY
+            proxy.reset()
+            with pytest.raises(StoreAway):
+                await anext(pages)
+
+    asyncio.run(main())
+
+
+def test_a_relist_of_a_prefix_that_changes_all_the_time_fetches_what_changed(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    """The change seen last has been overwritten each time: it proves nothing."""
+    hot = [prefix + b"%05d" % number for number in range(0, KEYS, KEYS // 100)]
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            await fill(other, prefix)
+            held: dict[bytes, int] = {}
+            watch = store.watch(prefix, held=held)
+            first = await anext(watch)
+            assert isinstance(first, Snapshot)
+            held |= {entry.key: entry.mod_revision for entry in first.items}
+            for _ in range(3):
+                nudge = asyncio.ensure_future(anext(watch))
+                await until(lambda: bool(proxy.watches()))
+                proxy.target = NOBODY
+                proxy.reset()
+                await other.txn([], [Put(key, b"again") for key in hot])
+                await other.compact((await other.txn([], [Put(key, b"and again") for key in hot])).revision)
+                proxy.target = etcd.endpoint
+                again = await nudge
+                assert isinstance(again, Snapshot)
+                assert len(again.items) + len(again.unchanged) == KEYS
+                assert set(hot) <= {entry.key for entry in again.items}
+                assert len(again.items) < len(hot) + KEYS // 10
+                held |= {entry.key: entry.mod_revision for entry in again.items}
 
     asyncio.run(main())

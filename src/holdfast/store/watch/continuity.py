@@ -8,8 +8,8 @@ checks the answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from holdfast.store.api import Entry, Event, Snapshot
@@ -48,12 +48,11 @@ class HistoryProof:
             query.holds(one) for query, one in zip(self.queries, replies, strict=True)
         )
 
-    def in_present(self) -> HistoryProof:
-        """Return the part that can be read at the present revision, after compaction: the key seen last."""
-        entries = [query.entry for query in self.queries if query.entry is not None]
-        return HistoryProof([HistoryQuery(wire.RangeRequest(entry.key), 1, entry) for entry in entries])
 
-
+LISTED, RECENT = 128, 16
+"""Entries kept of a list, and of the changes since."""
+LARGEST = 16 << 10
+"""Bytes of a value up to which an entry is kept."""
 NO_PROOF = HistoryProof(())
 _MOD_REVISION = attrgetter("mod_revision")
 
@@ -79,6 +78,47 @@ class ListSummary:
         self.count += len(part.items) + len(part.unchanged)
         entries = part.items if self.newest is None else [self.newest, *part.items]
         self.newest = max(entries, key=_MOD_REVISION, default=None)
+
+
+@dataclass(slots=True)
+class KnownValues:
+    """Some entries with their values, which identify the store's history where it is compacted (C29).
+
+    The last change alone does not: on a busy prefix it has been overwritten. A random part of the last list finds the
+    entries that stay; of the unchanged keys, all but about one in `LISTED` are older than the newest unchanged entry of
+    that part."""
+
+    pick: Callable[[Sequence[Entry], int], list[Entry]]
+    """Returns that many of the entries, at random."""
+    _listed: dict[bytes, Entry] = field(default_factory=dict)
+    _recent: dict[bytes, Entry] = field(default_factory=dict)
+    _count: int = 0
+
+    def entries(self) -> Mapping[bytes, Entry]:
+        return {**self._listed, **self._recent}
+
+    def add_part(self, part: Snapshot, held: Mapping[bytes, int]) -> None:
+        """Take some entries of a list, the same share of each of its parts, and drop what the reader holds no more."""
+        if part.first:
+            self._count, known = 0, self.entries() if part.unchanged else {}  # else it may be another store
+            self._listed = {key: one for key, one in known.items() if held.get(key) == one.mod_revision}
+            self._recent = {}
+        self._count += len(part.items) + len(part.unchanged)
+        items = [entry for entry in part.items if len(entry.value) <= LARGEST]
+        share = min(len(items), -(-LISTED * len(part.items) // max(1, self._count)))
+        kept = list(self._listed.values())
+        kept = self.pick(kept, min(len(kept), LISTED - share))
+        self._listed = {entry.key: entry for entry in (*kept, *self.pick(items, share))}
+
+    def add_event(self, event: Event) -> None:
+        """Take the last change of a batch."""
+        entry = event.entry
+        if entry is None or len(entry.value) > LARGEST:
+            return
+        self._recent.pop(entry.key, None)
+        self._recent[entry.key] = entry
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
 
 
 def at_snapshot(prefix: bytes, revision: int, listed: ListSummary) -> HistoryProof:

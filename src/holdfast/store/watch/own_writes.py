@@ -1,7 +1,8 @@
-"""Own writes on a watch stream: they distinguish a dead stream from an idle one (C38).
+"""Own writes on a watch stream: they distinguish a dead stream from an idle one (C38), and show how far it came (C52).
 
 A stream also watches a key that this process writes anyway. `OwnWriteCheck` remembers the oldest write that the stream
-has not delivered yet; once that is two intervals old, the stream is dead. Pure: time is passed in.
+has not delivered yet; once that is two intervals old, the stream is dead. `QuietPlace` finds the revision from which a
+quiet watch may resume. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.model.base.time import NEVER, Instant
-from holdfast.store.api import OwnKey
+from holdfast.store.api import Event, OwnKey
+
+SETTLED_S = 1.0
+"""Least time after which nothing from before an own write can still be on its way."""
 
 
 @dataclass(slots=True)
@@ -51,6 +55,33 @@ class OwnWriteCheck:
         """Return the revision of an own write that is overdue on the stream, or 0."""
         overdue = self._awaited and now - self._since > 2 * self.own.interval
         return self._awaited if overdue else 0
+
+
+@dataclass(slots=True)
+class QuietPlace:
+    """The last own write by which everything under the prefix has been delivered, on one stream.
+
+    etcd keeps no order between two watches of a stream: one that catches up, or whose events found the stream full, is
+    served again every 10 to 100 ms. So an own write counts once two intervals have passed without a change under the
+    prefix. That delay costs nothing, because history is kept for much longer."""
+
+    own: OwnKey
+    _write: Event | None = None
+    _since: float = 0.0
+
+    def reopened(self) -> None:
+        """Start over with a new stream, or after a change under the prefix."""
+        self._write = None
+
+    def delivered(self, write: Event, now: float) -> Event | None:  # protection: C52
+        """Record that an own write came back; return an earlier one from which the watch may resume."""
+        if self._write is None:
+            self._write, self._since = write, now
+            return None
+        if now - self._since < max(SETTLED_S, 2 * self.own.interval.total_seconds()):
+            return None
+        settled, self._write, self._since = self._write, write, now
+        return settled
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """A watch that loses no change: a snapshot, then every change after it, through any failure of its streams.
 
-Decides when continuity is kept (resume after the last *event's* mod_revision: headers run ahead during catch-up) and
-when it is lost (that revision was compacted, the store went backwards, or its history is another one, `continuity`):
-then, and only then, it lists again. It leaves a stream that does not deliver our own writes (C38), or whose member
+Decides when continuity is kept (resume after the last *event's* mod_revision, headers run ahead during catch-up, or
+after an own write that came back, so that a quiet watch does not fall behind compaction, C52) and when it is lost (that
+revision was compacted, the store went backwards, or its history is another one, `continuity`): then, and only then, it
+lists again. It leaves a stream that does not deliver our own writes (C38), or whose member
 changes identity, has no leader, or stays behind the others (`liveness`). While the store is unreachable the watch
 yields nothing and retries.
 """
@@ -25,20 +26,22 @@ from holdfast.store.transport import failures, wire
 from holdfast.store.transport.failures import Failed, StaleToken
 from holdfast.store.transport.gateway import Gateway, GatewayCall, combined_error
 from holdfast.store.transport.http import ConnectionLost, MemberAddress, NotSent, connect
-from holdfast.store.watch.continuity import NO_PROOF, HistoryProof, ListSummary, at_event, at_snapshot
+from holdfast.store.watch.continuity import NO_PROOF, HistoryProof, KnownValues, ListSummary, at_event, at_snapshot
 from holdfast.store.watch.listing import changed_list, full_list, whole
 from holdfast.store.watch.liveness import StreamCheck
-from holdfast.store.watch.own_writes import OwnWriteCheck, OwnWrites
+from holdfast.store.watch.own_writes import OwnWriteCheck, OwnWrites, QuietPlace
 from holdfast.store.watch.stream import WatchRejected, WatchStream
 
 BACKOFF_FIRST_S = 0.1
-BACKOFF_MOST_S = 5.0
+BACKOFF_MOST_S = 1.0
+LASTED_S = 5.0
+"""Time after which a stream that ends counts as one that worked: the next one is opened at once."""
 CATCH_UP_S = 1.0
 """A watch that begins in the past catches up by itself, and the own key may be ahead of it. etcd advances such watches
 ten times a second: where nothing came for this long, nothing is missing."""
 RELIST_SPREAD = Duration(seconds=60)
-"""Thousands of watchers of a large prefix lose the same revision at the same moment: their lists are spread over this
-time, and those of small prefixes over less or not at all."""
+"""Where a prefix is watched by many, thousands of watchers lose the same revision at the same moment: their lists of a
+large prefix are spread over this time, and those of small prefixes over less or not at all."""
 SMALL_PREFIX, LARGE_PREFIX = 1_000, 50_000
 """Keys up to which a prefix is listed again at once, and from which on its lists are spread over the whole time."""
 WATCH_ID, OWN_ID = 1, 2
@@ -72,23 +75,28 @@ class Watch:
     held: Mapping[bytes, int] | None = None
     parts: bool = False
     gather: Duration = GATHER
-    relist_spread: Duration = RELIST_SPREAD
+    relist_spread: Duration = Duration(0)
     _next: int = 0
     _listed: ListSummary = field(default_factory=ListSummary)
     _proof: HistoryProof = NO_PROOF
+    _known: KnownValues = field(init=False)
     _own_check: OwnWriteCheck | None = None
+    _quiet: QuietPlace | None = None
     _attempts: int = 0
     _logged: str = ""
     _rewound: bool = False
     _opened_at: float = math.inf
     _last_events_at: float = math.inf
 
+    def __post_init__(self) -> None:
+        self._known = KnownValues(self.rng.sample)
+
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
         async with aclosing(self._first_list()) as listed:
             async for part in listed:
                 yield part
         if self.own is not None:
-            self._own_check = OwnWriteCheck(self.own)
+            self._own_check, self._quiet = OwnWriteCheck(self.own), QuietPlace(self.own)
             self.writes.add(self._own_check)
         try:
             while True:
@@ -103,7 +111,7 @@ class Watch:
                         async for part in listed:
                             yield part
                 except (StoreAway, StoreError, ConnectionLost) as error:
-                    await self._wait(str(error))
+                    await self._wait(error)
         finally:
             if self._own_check is not None:
                 self.writes.remove(self._own_check)
@@ -111,31 +119,31 @@ class Watch:
     async def _first_list(self) -> AsyncGenerator[Snapshot, None]:
         while True:
             try:
-                async with aclosing(self._as_requested(full_list(self.gateway, self.prefix))) as listed:
+                async with aclosing(self._as_requested(full_list(self.gateway, self.prefix, self._wait))) as listed:
                     async for part in listed:
                         yield part
                 return
             except StoreRefused:
                 raise
             except (StoreAway, StoreError) as error:
-                await self._wait(str(error))
+                await self._wait(error)
 
     async def _later_list(self) -> AsyncGenerator[Snapshot, None]:
         keys = max(self._listed.count, len(self.held or ()))
         await asyncio.sleep(self.rng.uniform(0, spread_of(keys, self.relist_spread).total_seconds()))
         while True:
             try:
-                # After a restore the same revision can have another value: then list everything.
-                if self.held is None or self._rewound or not await self._last_key_unchanged():
-                    listing = full_list(self.gateway, self.prefix)
+                if self.held is None or self._rewound:
+                    listing = full_list(self.gateway, self.prefix, self._wait)
                 else:
-                    listing = changed_list(self.gateway, self.prefix, self.held)
+                    known = self._known.entries()
+                    listing = changed_list(self.gateway, self.prefix, self.held, known, self._wait)
                 async with aclosing(self._as_requested(listing)) as listed:
                     async for part in listed:
                         yield part
                 return
             except (StoreAway, StoreError) as error:
-                await self._wait(str(error))
+                await self._wait(error)
 
     async def _as_requested(self, listing: AsyncGenerator[Snapshot, None]) -> AsyncGenerator[Snapshot, None]:
         """Yield the list in parts or whole, as the reader asked for it."""
@@ -150,6 +158,8 @@ class Watch:
         if part.first:
             self._listed = ListSummary()
         self._listed.add(part)
+        if self.held is not None:
+            self._known.add_part(part, self.held)
         if self._rewound:
             part = msgspec.structs.replace(part, went_back=True)
         if not part.more:
@@ -168,6 +178,8 @@ class Watch:
                 failed.append(opened)
                 continue
             self._opened_at = self._last_events_at = asyncio.get_running_loop().time()
+            if self._quiet is not None:
+                self._quiet.reopened()
             check = StreamCheck(self.gateway, url, opened.member, opened.stream, self._own_check)
             checking = asyncio.create_task(check.run())
             try:
@@ -227,14 +239,6 @@ class Watch:
             raise Compacted(0)
         return reply
 
-    async def _last_key_unchanged(self) -> bool:
-        """Return True if the key seen last is in the store as it was. Where history is compacted, this is the only
-        proof of continuity (C29); without it everything is listed again."""
-        present = self._proof.in_present()
-        if not present.queries:
-            return False
-        return present.found(await self.gateway.call(GatewayCall(wire.TXN, present.request(), _TXN)))
-
     def _encode_request(self) -> bytes:
         key, end = wire.span(self.prefix)
         # From the last revision seen, not the next: etcd 3.4 drops a delete whose own revision was compacted, and a
@@ -247,35 +251,46 @@ class Watch:
     def _read(self, opened: Opened, lines: bytes) -> Events | None:
         """Decode lines of the stream. Raises `Compacted` or `ConnectionLost`; then none of them is applied."""
         batch: list[Event] = []
-        head, own, since = 0, 0, self._next
+        head, since = 0, self._next
+        own: Event | None = None
         for line in _decode(lines):
             result = line.result
             if not result.events:
                 self._handle_control(opened, line)
             elif result.watch_id == OWN_ID:
-                own = self._own_events(result)
+                own = result.events[-1]
             else:
                 head = result.header.revision
                 new = result.events[0].mod_revision >= since
                 batch += result.events if new else _from_revision(result.events, since)
+        if own is not None and self._own_check is not None:
+            self._own_check.delivered(own.mod_revision)
         now = asyncio.get_running_loop().time()
         if not batch:
-            return Events(0, batch, own=own) if own and now - self._last_events_at > CATCH_UP_S else None
+            return self._own_delivered(own, now) if own is not None else None
         self._last_events_at = now
         self._attempts, self._logged = 0, ""
         last = batch[-1].mod_revision
         if self._own_check is not None and self._own_check.own.key.startswith(self.prefix):
             self._own_check.delivered(last)
-        self._next = last + 1
-        self._proof = at_event(batch[-1])
+        self._resume_after(batch[-1])
+        if self._quiet is not None:
+            self._quiet.reopened()
+        if self.held is not None:
+            self._known.add_event(batch[-1])
         self.gateway.endpoints.saw(last)
         return Events(last, batch, max(head, last))
 
-    def _own_events(self, result: wire.WatchResult) -> int:
-        newest = result.events[-1].mod_revision
-        if self._own_check is not None:
-            self._own_check.delivered(newest)
-        return newest
+    def _own_delivered(self, own: Event, now: float) -> Events | None:
+        """Handle an own write that came back alone."""
+        settled = self._quiet.delivered(own, now) if self._quiet is not None else None
+        if settled is not None and settled.mod_revision >= self._next:
+            self._resume_after(settled)
+        return Events(0, [], own=own.mod_revision) if now - self._last_events_at > CATCH_UP_S else None
+
+    def _resume_after(self, event: Event) -> None:
+        self._next = event.mod_revision + 1
+        self._proof = at_event(event)
 
     def _handle_control(self, opened: Opened, line: wire.WatchLine) -> None:
         """Handle a line without events: a watch was created or cancelled."""
@@ -308,9 +323,10 @@ class Watch:
             self.gateway.tokens.renewable(opened.token)
         return StoreAway(finding.why if isinstance(finding, Failed) else f"{opened.url} answers a watch with {error}")
 
-    async def _wait(self, why: str) -> None:
+    async def _wait(self, error: Exception) -> None:
         """Back off, longer each time until a stream has lasted or delivered an event."""
-        if asyncio.get_running_loop().time() - self._opened_at > BACKOFF_MOST_S:
+        why = str(error)
+        if asyncio.get_running_loop().time() - self._opened_at > LASTED_S:
             self._attempts, self._logged = 0, ""
         self._opened_at = math.inf
         if why != self._logged:
