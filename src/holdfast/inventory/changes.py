@@ -27,9 +27,11 @@ class ChangeKind(Enum):
     UNCHANGED = "unchanged"
 
 
-@dataclass(frozen=True, slots=True)
-class WantedObject:
-    """A request: one object as it should be; `thing` is None to delete it."""
+class WantedObject(msgspec.Struct, frozen=True, gc=False):
+    """A request: one object as it should be; `thing` is None to delete it.
+
+    Requests and edits are not looked at by Python's garbage collector (`gc`): a large edit has hundreds of thousands.
+    """
 
     kind: Kind[Any, Any]
     name: str
@@ -55,8 +57,7 @@ def _with_region(thing: Any, region: Region) -> Any:
     return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, labels=labels))
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a request for one object."""
 
     did: ChangeKind

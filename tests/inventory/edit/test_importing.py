@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from holdfast.inventory.changes import ChangeKind, WantedObject, wanted

@@ -8,20 +8,22 @@ moved and unchanged; an unchanged object wakes no syncer.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, text
+from msgspec.structs import replace
+from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select, text
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, PastChange, StoredObject, WantedObject
 from holdfast.inventory.edit import live_migration, rules
 from holdfast.inventory.kinds import KINDS, Thing, addresses_of, host_of, network_named
 from holdfast.inventory.sql.engine import reading, writing
 from holdfast.inventory.sql.objects import SqlInventory, batches, rows_named
+from holdfast.inventory.sql.revisions import next_revisions
 from holdfast.inventory.sql.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.inventory.sql.wake import CHANNEL
 from holdfast.model.base.bad import Bad
@@ -34,6 +36,8 @@ from holdfast.model.calico.migration import Migration
 
 _EDITS = 0x686F6C6465646974
 """The advisory lock of an edit on PostgreSQL. SQLite has one writer at a time anyway."""
+_PORTION = 1_000
+"""Rows per INSERT."""
 
 
 class Editor:
@@ -201,32 +205,35 @@ def _is_another_migration(new: Thing, old: Thing) -> bool:
 def _write(
     connection: Connection, changes: Sequence[Edit], who: str, why: str, now: datetime
 ) -> Mapping[tuple[str, str], int]:
-    outbox = insert(OUTBOX).returning(OUTBOX.c.id, sort_by_parameter_order=True)
-    rows = [{"key": edit.key, "before": edit.old_key if edit.did is ChangeKind.MOVED else None} for edit in changes]
-    ids: list[int] = list(connection.execute(outbox, rows).scalars())
+    numbered = list(zip(changes, next_revisions(connection, len(changes)), strict=True))
     for batch in batches([edit.old_key for edit in changes if edit.old_key is not None]):
         connection.execute(delete(OBJECTS).where(OBJECTS.c.key.in_(batch)))
     for kind in KINDS:
         for names in batches([edit.name for edit in changes if edit.kind is kind and edit.old is not None]):
             connection.execute(delete(ADDRESSES).where(ADDRESSES.c.kind == kind.name, ADDRESSES.c.name.in_(names)))
-    _insert(connection, OBJECTS, (_object(edit, number) for edit, number in zip(changes, ids, strict=True)))
-    _insert(connection, ADDRESSES, (row for edit in changes for row in _addresses(edit)))
     past = {"who": who, "at": now}
-    _insert(connection, CHANGES, (_past(edit, number, why) | past for edit, number in zip(changes, ids, strict=True)))
+    _insert(connection, OUTBOX, (_outbox_row(edit, number) for edit, number in numbered))
+    _insert(connection, OBJECTS, (_object(edit, number) for edit, number in numbered if edit.thing is not None))
+    _insert(connection, ADDRESSES, (row for edit in changes for row in _addresses(edit)))
+    _insert(connection, CHANGES, (_past(edit, number, why) | past for edit, number in numbered))
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"NOTIFY {CHANNEL}"))
-    return {(edit.kind.name, edit.name): number for edit, number in zip(changes, ids, strict=True)}
+    return {(edit.kind.name, edit.name): number for edit, number in numbered}
 
 
-def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any] | None]) -> None:
-    found = [row for row in rows if row is not None]
-    if found:
-        connection.execute(insert(table), found)
+def _insert(connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> None:
+    """Insert rows in portions: with all rows of a large edit in memory, each portion would take longer than the last,
+    because Python's garbage collector looks at all of them again and again."""
+    while portion := list(itertools.islice(rows := iter(rows), _PORTION)):
+        connection.execute(insert(table), portion)
 
 
-def _object(edit: Edit, revision: int) -> dict[str, Any] | None:
-    if edit.thing is None:
-        return None
+def _outbox_row(edit: Edit, revision: int) -> dict[str, Any]:
+    return {"id": revision, "key": edit.key, "before": edit.old_key if edit.did is ChangeKind.MOVED else None}
+
+
+def _object(edit: Edit, revision: int) -> dict[str, Any]:
+    assert edit.thing is not None
     return {
         "key": edit.key,
         "kind": edit.kind.name,

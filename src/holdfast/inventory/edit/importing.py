@@ -26,7 +26,7 @@ from holdfast.inventory.sql.engine import (
     snapshot_options,
     writing,
 )
-from holdfast.inventory.sql.schema import ADDRESSES, METADATA, OBJECTS
+from holdfast.inventory.sql.schema import ADDRESSES, METADATA, OBJECTS, REVISIONS
 
 BATCH = 2_000
 """Requests per edit. Larger ones would hold up other edits for longer."""
@@ -96,7 +96,7 @@ def scratch_copy(engine: Engine) -> Iterator[Engine]:
             with reading(engine) as source, writing(scratch) as copy:
                 if is_postgres(engine):
                     source.execute(text(snapshot_options(DatabaseTimeouts())))  # writing the copy may take a while
-                for table in (OBJECTS, ADDRESSES):
+                for table in (OBJECTS, ADDRESSES, REVISIONS):
                     for rows in source.execute(select(table)).mappings().partitions(BATCH):
                         copy.execute(insert(table), [dict(row) for row in rows])
             yield scratch

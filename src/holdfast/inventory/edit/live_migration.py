@@ -8,9 +8,9 @@ when the endpoint moves back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
@@ -50,7 +50,7 @@ def _with_source(request: WantedObject, host: str, region: Region) -> WantedObje
         raise EditRefused(f"endpoint {request.name} is on {host}, so it cannot migrate there: name another host")
     if request.imported is not None:
         return _from_there(request, request.thing.source.node, host)
-    return replace(request, thing=Migration.of(region, target._replace(node=host), target.node))
+    return msgspec.structs.replace(request, thing=Migration.of(region, target._replace(node=host), target.node))
 
 
 def _from_there(request: WantedObject, source: str, host: str) -> WantedObject:

@@ -16,6 +16,7 @@ from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.control import SqlControl
 from holdfast.inventory.sql.engine import DatabaseTimeouts, is_postgres, reading, snapshot_options, translated_errors
 from holdfast.inventory.sql.fence import fenced
+from holdfast.inventory.sql.revisions import newest_revision
 from holdfast.inventory.sql.schema import CHANGES, CONTROL, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -40,7 +41,7 @@ class SqlSnapshot:
             if is_postgres(engine):
                 connection.execute(text(snapshot_options(limits)))
             # Both databases take the snapshot at the first query.
-            self._revision = _newest(connection)
+            self._revision = newest_revision(connection)
 
     def read(self, after: bytes | None, most: int) -> Sequence[Row]:
         query = _ROWS.order_by(OBJECTS.c.key).limit(most)
@@ -147,12 +148,12 @@ class SqlInventory(SqlControl):
 
     def void_witnesses(self, fence: Fence, upto: int | None = None) -> None:
         with fenced(self.engine, fence) as connection:
-            after = _newest_change(connection) if upto is None else upto
+            after = newest_revision(connection) if upto is None else upto
             connection.execute(update(IDENTITY).where(IDENTITY.c.witness_after < after).values(witness_after=after))
 
     def revision(self) -> int:
         with reading(self.engine) as connection:
-            return _newest_change(connection)
+            return newest_revision(connection)
 
     def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> None:
         waiting = (OUTBOX.c.key, OUTBOX.c.before)
@@ -190,18 +191,6 @@ def _newest_witnesses(connection: Connection, keys: Sequence[bytes], after: int)
 def in_utc(at: datetime) -> datetime:
     """Convert a time of the database: SQLite keeps no time zone, PostgreSQL answers in that of the session."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-def _newest_change(connection: Connection) -> int:
-    """The revision of the newest change, also when its history was pruned: an object keeps the revision of its own."""
-    recorded: int | None = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one()
-    return max(recorded or 0, _newest(connection))
-
-
-def _newest(connection: Connection) -> int:
-    """The revision of a snapshot: the highest of its objects."""
-    newest: int | None = connection.execute(select(func.max(OBJECTS.c.revision))).scalar_one()
-    return newest or 0
 
 
 def rows_named(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[sqlalchemy.Row[Any]]:

@@ -3,8 +3,8 @@
 `objects` is the desired state; `addresses` has the one owner of each address; `outbox` lists changes that are not in
 the store yet; `changes` is the history that `undo` uses and the witness of every delete; `observed` is the state that
 agents report; `marks` tie inventory and store together; `ignored` lists keys of the store that are left alone; `fence`
-has one row per region, `identity` one per inventory; `trials` is always empty: followers write to it and roll back.
-Revisions are ids of the outbox: they only grow.
+has one row per region, `identity` and `revisions` one per inventory; `trials` is always empty: followers write to it
+and roll back. The id of an outbox row is the revision of its change.
 
 `ControlTables` are those that an inventory needs whatever its objects are: in Neutron's database they have a prefix.
 """
@@ -86,6 +86,14 @@ CHANGES = Table(
     Index("changes_of", "kind", "name", "revision"),
     Index("changes_from", "old_key", "revision"),
     Index("changes_to", "new_key", "revision"),
+)
+
+
+REVISIONS = Table(
+    "revisions",
+    METADATA,
+    Column("only", Integer, primary_key=True),
+    Column("newest", BigInteger, nullable=False),
 )
 
 
