@@ -7,10 +7,10 @@ moved and unchanged; an unchanged object wakes no syncer.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,8 +20,9 @@ from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, sel
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, PastChange, StoredObject, WantedObject
 from holdfast.inventory.edit import live_migration, rules
+from holdfast.inventory.edit.transaction import EditTimeouts, editing
 from holdfast.inventory.kinds import KINDS, Thing, addresses_of, host_of, network_named
-from holdfast.inventory.sql.engine import reading, writing
+from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.objects import SqlInventory, batches, rows_named
 from holdfast.inventory.sql.revisions import next_revisions
 from holdfast.inventory.sql.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
@@ -34,8 +35,6 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import Migration
 
-_EDITS = 0x686F6C6465646974
-"""The advisory lock of an edit on PostgreSQL. SQLite has one writer at a time anyway."""
 _PORTION = 1_000
 """Rows per INSERT."""
 
@@ -43,23 +42,24 @@ _PORTION = 1_000
 class Editor:
     """The operator's side of the SQL inventory."""
 
-    def __init__(self, engine: Engine, region: Region) -> None:
+    def __init__(self, engine: Engine, region: Region, limits: EditTimeouts | None = None) -> None:
         self._engine = engine
         self._region = region
+        self._limits = limits or EditTimeouts()
 
     def change(
         self, requests: Sequence[WantedObject], *, who: str, why: str = "", dry_run: bool = False
     ) -> Sequence[Edit]:
         """Apply the requests. Edits that follow from them come after those that were requested.
-        Raises `EditRefused`; nothing was changed then."""
+        Raises `EditRefused`, or `EditTimedOut` among them; nothing was changed then."""
         rules.refuse_repetition(requests)
-        with self._editing(dry_run) as connection:
+        with self._editing(dry_run=dry_run) as connection:
             return self._apply(connection, requests, who, why, dry_run)
 
     def move(self, name: str, to: str, *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
         """Move an endpoint to another host. Its other fields keep their current values, even if another operator has
         just changed them. Raises `EditRefused`."""
-        with self._editing(dry_run) as connection:
+        with self._editing(dry_run=dry_run) as connection:
             return self._apply(connection, [_moved(connection, name, to, self._region)], who, why, dry_run)
 
     def _apply(
@@ -78,18 +78,8 @@ class Editor:
         revisions = _write(connection, changes, who, why, now)
         return [replace(edit, revision=revisions.get((edit.kind.name, edit.name), edit.revision)) for edit in edits]
 
-    @contextlib.contextmanager
-    def _editing(self, dry_run: bool) -> Iterator[Connection]:
-        """A transaction during which no other edit runs. Row locks would not do: an edit that waited for another does
-        not see the row that the other one inserted in place of the locked one, so a delete would miss it."""
-        if dry_run:
-            with reading(self._engine) as connection:
-                yield connection
-            return
-        with writing(self._engine) as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _EDITS})
-            yield connection
+    def _editing(self, *, dry_run: bool = False) -> AbstractContextManager[Connection]:
+        return editing(self._engine, self._limits, dry_run=dry_run)
 
     def undo(
         self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False
@@ -121,7 +111,7 @@ class Editor:
     def assign(self, fleet: str) -> None:
         """Assign this inventory to a fleet, on an operator's request. Deletes recorded for another fleet were not meant
         for this one's store, so they are no witnesses any more."""
-        with self._editing(dry_run=False) as connection:
+        with self._editing() as connection:
             before = connection.execute(select(IDENTITY)).first()
             after = before.witness_after if before is not None else 0
             if before is not None and before.fleet != fleet:

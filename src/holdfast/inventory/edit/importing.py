@@ -17,6 +17,7 @@ from sqlalchemy import Engine, insert, select, text
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
 from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.edit.transaction import EditTimedOut
 from holdfast.inventory.sql.engine import (
     DatabaseTimeouts,
     database_url,
@@ -74,6 +75,8 @@ def _change(
 ) -> None:
     try:
         made = editor.change(requests, who=who, why=why)
+    except EditTimedOut:
+        raise  # no object of them is at fault
     except EditRefused as error:
         if len(requests) == 1:
             refused.append((requests[0], str(error)))

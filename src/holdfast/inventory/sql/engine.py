@@ -11,6 +11,8 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,10 @@ _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "
 _CONNECT_S = 5
 _TIMEOUTS = ("55P03", "57014")
 """PostgreSQL's lock_timeout and statement_timeout; with equal values either may fire first."""
+_IDLE_TIMEOUT = "25P03"
+BUSY_MS = "busy_ms"
+"""Option of a connection: milliseconds for which a transaction waits for SQLite's writer, if not for those of its
+engine."""
 _NOT_USABLE = ("42P01", "42703", "42501", "25006")
 """Undefined table, undefined column, insufficient privilege, read-only transaction."""
 _MYSQL_LOCK_TIMEOUT = 1205
@@ -43,6 +49,17 @@ class DatabaseTimeouts:
     """idle_in_transaction_session_timeout."""
     snapshot_idle: Duration = Duration(seconds=60)
     """The same for the snapshot of a resync, which holds no lock and must survive a slow store."""
+
+
+class Expired(Enum):
+    """A time limit that ended a transaction."""
+
+    LOCK = "lock"
+    STATEMENT = "statement"
+    IDLE = "idle"
+
+
+_EXPIRED = {"55P03": Expired.LOCK, "57014": Expired.STATEMENT, _IDLE_TIMEOUT: Expired.IDLE}
 
 
 def database_url(address: str, password: str | None = None) -> URL:
@@ -105,7 +122,7 @@ def session_options(limits: DatabaseTimeouts) -> str:
         "lock_timeout": limits.wait,
         "idle_in_transaction_session_timeout": limits.idle,
     }
-    return " ".join(f"-c {name}={_ms(value)}" for name, value in times.items())
+    return " ".join(f"-c {name}={milliseconds(value)}" for name, value in times.items())
 
 
 def _sqlite(url: URL, limits: DatabaseTimeouts) -> Engine:
@@ -114,7 +131,7 @@ def _sqlite(url: URL, limits: DatabaseTimeouts) -> Engine:
     arguments = {"timeout": limits.wait.total_seconds(), "check_same_thread": False, "isolation_level": None}
     engine = create_engine(url, connect_args=arguments, poolclass=QueuePool)
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "begin", partial(_begin_sqlite, milliseconds(limits.wait)))
     event.listen(engine, "handle_error", _drop_read_only)
     return engine
 
@@ -134,10 +151,14 @@ def _drop_read_only(context: ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(busy_ms: int, connection: Connection) -> None:
+    options = connection.get_execution_options()
+    # Set each time: connections are shared, and SQLite keeps the last value.
+    cursor = connection.connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {options.get(BUSY_MS, busy_ms)}")
+    cursor.close()
     # The driver's implicit transactions would let a reader become a writer half-way.
-    reads = connection.get_execution_options().get("reads", False)
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+    connection.exec_driver_sql("BEGIN" if options.get("reads", False) else "BEGIN IMMEDIATE")
 
 
 def is_postgres(engine: Engine) -> bool:
@@ -176,13 +197,21 @@ def is_away(error: DBAPIError) -> bool:
     if mysql_code(error) in (_MYSQL_NO_TABLE, _MYSQL_NO_COLUMN):
         return True
     # SQLite raises nothing more precise for a file that is damaged or not a database.
-    return sqlstate(error) in (*_TIMEOUTS, *_NOT_USABLE) or type(error) is DatabaseError
+    return sqlstate(error) in (*_TIMEOUTS, _IDLE_TIMEOUT, *_NOT_USABLE) or type(error) is DatabaseError
+
+
+def expired(error: DBAPIError) -> Expired | None:
+    """The time limit that was reached, if one was."""
+    return Expired.LOCK if _is_busy(error) else _EXPIRED.get(sqlstate(error))
+
+
+def _is_busy(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
 
 def is_lock_timeout(error: DBAPIError) -> bool:
     """Tell whether another session held a lock for longer than we wait."""
-    busy = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-    return busy or sqlstate(error) in _TIMEOUTS or mysql_code(error) == _MYSQL_LOCK_TIMEOUT
+    return _is_busy(error) or sqlstate(error) in _TIMEOUTS or mysql_code(error) == _MYSQL_LOCK_TIMEOUT
 
 
 def sqlstate(error: DBAPIError) -> str:
@@ -212,8 +241,8 @@ def message_of(error: DBAPIError) -> str:
 
 
 def snapshot_options(limits: DatabaseTimeouts) -> str:
-    return f"SET LOCAL idle_in_transaction_session_timeout = {_ms(limits.snapshot_idle)}"
+    return f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds(limits.snapshot_idle)}"
 
 
-def _ms(duration: Duration) -> int:
+def milliseconds(duration: Duration) -> int:
     return duration // Duration(milliseconds=1)
