@@ -1,6 +1,7 @@
 """Resync: cost of comparing store and inventory when everything is missing, right, or 1 % wrong.
 
-The shipped loop, source and target on SQLite and an etcd in memory; the inventory is filled beforehand.
+The shipped loop, source and target on SQLite and an etcd in memory. One edit fills the inventory, in a process of its
+own, so that the outbox is full when the leader begins and memory that the edit freed does not hide growth.
 """
 
 from __future__ import annotations
@@ -9,24 +10,30 @@ import asyncio
 import gc
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, func, insert, select
 
 from bench import leader
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.fleet import ENDPOINTS, endpoints
 from bench.gauges import PeakMemory, Stopwatch
+from bench.parts import started
 from bench.server import etcd_in_memory, scratch
+from holdfast.inventory.changes import WantedObject
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.kinds import name_of
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.inventory.sql.schema import CHANGES, IDENTITY
+from holdfast.inventory.sql.schema import CHANGES, IDENTITY, OBJECTS
 from holdfast.inventory.sql.thread import DatabaseThread
+from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.identity import IDENTITY as STORE_IDENTITY
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
@@ -48,6 +55,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
+    apply_s: float
+    apply_cpu_s: float
     missing_s: float
     missing_cpu_s: float
     missing_round_trips: int
@@ -73,6 +82,34 @@ class _Counting(EtcdStore):
         return await super().alarms()
 
 
+class Applying(msgspec.Struct, frozen=True):
+    """Database that is filled, and with how many endpoints."""
+
+    database: str
+    endpoints: int
+
+
+class Applied(msgspec.Struct, frozen=True):
+    wall_s: float
+    cpu_s: float
+
+
+async def applying(argument: Applying) -> AsyncIterator[Applied]:
+    """Part: one edit creates all endpoints."""
+    engine = open_engine(database_url(argument.database))
+    wanted = [_requested(put.key, put.value) for put in endpoints(argument.endpoints)]
+    watch = Stopwatch()
+    Editor(engine, REGION).change(wanted, who="bench")
+    yield Applied(watch.wall_s, watch.cpu_s)
+    engine.dispose()
+
+
+def _requested(key: bytes, value: bytes) -> WantedObject:
+    thing = ENDPOINT.decode(key, value)
+    assert not isinstance(thing, Bad)
+    return WantedObject(ENDPOINT, name_of(thing.name), thing, key)
+
+
 def measure(options: Options) -> Figures:
     return asyncio.run(_measure(options))
 
@@ -81,7 +118,8 @@ async def _measure(options: Options) -> Figures:
     with scratch() as folder, tempfile.TemporaryDirectory() as state:
         engine = open_engine(database_url(f"sqlite:///{folder}/inventory.db"))
         migrate(engine)
-        leader.fill_inventory(engine, options.endpoints)
+        async with started(applying, Applying(f"sqlite:///{folder}/inventory.db", options.endpoints)) as editor:
+            applied = await editor.report()
         with engine.begin() as connection:
             connection.execute(insert(IDENTITY).values(only=1, fleet="bench"))
         async with etcd_in_memory() as etcd:
@@ -95,12 +133,12 @@ async def _measure(options: Options) -> Figures:
             round_trips = store.calls
             right = await _pass(running_term)
             growth = memory.growth_mb
-            await _spoil(store, engine, options.endpoints)
+            await _spoil(store, engine)
             wrong = await _pass(running_term)
-            await _check(store, options.endpoints)
+            await _check(store, engine)
             await store.close()
         engine.dispose()
-    return Figures(*missing, round_trips, *right, *wrong, growth, etcd_cpu)
+    return Figures(applied.wall_s, applied.cpu_s, *missing, round_trips, *right, *wrong, growth, etcd_cpu)
 
 
 async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> SyncerTerm:
@@ -124,19 +162,26 @@ async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> Synce
 
 
 async def _pass(running_term: SyncerTerm) -> tuple[float, float]:
-    """Run one full comparison to the end of its writes; return wall time and CPU."""
-    running_term.reconciler.dirty.mark_all()
-    passes, watch = running_term.reconciler.passes, Stopwatch()
-    await running_term.reconciler.turn()
-    if running_term.reconciler.passes == passes or len(running_term.reconciler.ledger):
+    """Run one full comparison to the end of its writes, and settle the outbox; return wall time and CPU."""
+    reconciler, watch = running_term.reconciler, Stopwatch()
+    reconciler.dirty.mark_all()
+    passes = reconciler.passes
+    await reconciler.turn()
+    while len(reconciler.dirty) or running_term.syncer.inventory.outbox(1):
+        await reconciler.turn()
+        if running_term.syncer.context.vitals.state != "ok":
+            break
+    if reconciler.passes == passes or len(reconciler.ledger) or len(running_term.outbox):
         raise Unmeasurable(f"the resync did not finish: {running_term.syncer.context.vitals.state}")
     return watch.wall_s, watch.cpu_s
 
 
-async def _spoil(store: EtcdStore, engine: Engine, count: int) -> None:
+async def _spoil(store: EtcdStore, engine: Engine) -> None:
     """Make 1 % of the store wrong: a third each missing, different, and superfluous with a recorded delete."""
-    dice, keys = random.Random(1), [put.key for put in endpoints(count)]
-    chosen = dice.sample(keys, max(3, round(count * WRONG)))
+    with engine.connect() as connection:
+        keys = list(connection.execute(select(OBJECTS.c.key)).scalars())
+        newest = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one()
+    chosen = random.Random(1).sample(keys, max(3, round(len(keys) * WRONG)))
     spoilers: list[Callable[[bytes], Any]] = [
         store.delete,
         lambda key: store.put(key, b"{}"),
@@ -146,12 +191,13 @@ async def _spoil(store: EtcdStore, engine: Engine, count: int) -> None:
         await spoilers[number % 3](key)
     past = {"kind": "endpoint", "name": "gone", "old": b"{}", "who": "bench", "why": "", "at": SystemClock().wall()}
     with engine.begin() as connection:
-        rows = [{"revision": number, "old_key": key + b"x", **past} for number, key in enumerate(chosen, count + 1)]
+        rows = [{"revision": number, "old_key": key + b"x", **past} for number, key in enumerate(chosen, newest + 1)]
         connection.execute(insert(CHANGES), rows)
 
 
-async def _check(store: EtcdStore, count: int) -> None:
-    wanted = {put.key: put.value for put in endpoints(count)}
+async def _check(store: EtcdStore, engine: Engine) -> None:
+    with engine.connect() as connection:
+        wanted = {row.key: row.doc for row in connection.execute(select(OBJECTS.c.key, OBJECTS.c.doc))}
     found = {entry.key: entry.value async for page in store.list(ENDPOINTS) for entry in page.entries}
     if found != wanted:
         raise Unmeasurable("store and inventory differ after a resync: this is a bug")
