@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.claims import ClaimKey, LocalRoute, RemoteRoute, Shape, nexthop, route
+from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.desired.peers import Encapsulation, LocalHost
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.control.identity import LatchedVerdict
 from holdfast.reconcile import Op
 from holdfast.runtime.store_memory import StoreMemory
@@ -350,6 +352,33 @@ def test_C60_no_live_route_goes_when_a_refilled_store_is_adopted(tmp_path: Path)
         await asyncio.sleep(60)
         assert (verdict(site), changes) == (StoreVerdict.OURS, [])
         assert site.shapes == {**peer(1), **peer(2), P1: VIA_B, P2: VIA_B}
+
+    on_a_site(scene, tmp_path)
+
+
+@fault(
+    "C61",
+    without="holdfast.agent.commands.control:only_up",
+    by="tests.agent.without_protection:whatever_the_state",
+)
+def test_C61_only_what_is_up_is_reported_to_a_restored_store(tmp_path: Path) -> None:
+    """One workload has moved away from this host since the backup: its route goes to the other host and stays."""
+
+    async def scene(site: HostHarness) -> None:
+        fleet = await two_hosts(site)
+        fleet.write(fleet.joins(ME, 3), fleet.runs("stays", ME, "10.65.0.1/32"), fleet.runs("w", ME, "10.65.0.2/32"))
+        backup = site.world.store.revision
+        moves(fleet, "w", ME, "b", "10.65.0.2/32")
+        fleet.write(fleet.marks(2), fleet.leads())
+        site.start()
+        await site.settled()
+        await asyncio.sleep(6)
+        site.world.store.restore(backup)
+        await asyncio.sleep(10)
+        assert verdict(site) is StoreVerdict.RESTORED
+        reported = AgentCommands(site.running, ME, "boot-1", site.node.clock).endpoints()
+        assert reported is not None
+        assert {name.workload: state for name, state in reported.items()} == {"stays": EndpointState.UP}
 
     on_a_site(scene, tmp_path)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from holdfast.agent.claims import ClaimKey
 from holdfast.agent.dataplane.api import ClaimChange
@@ -60,3 +61,8 @@ async def takes_compacted_for_another_history(store: Store, region: Region, reme
     except Compacted:
         return True
     return leader is None or leader.mod_revision != remembered.trace
+
+
+def whatever_the_state(found: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Report endpoints that are down to a store that is being refilled, too."""
+    return found

@@ -18,6 +18,7 @@ from holdfast.inventory.changes import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
+from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
@@ -415,6 +416,30 @@ def test_a_restored_inventory_is_adopted_one_way_or_the_other(here: SyncerHarnes
     assert asyncio.run(scenario())["error"] == ""
     assert set(here.stored()) == set(here.wanted())
     assert len(here.wanted()) == (22 if keep == "store" else 12)
+
+
+@fault(
+    "C40",
+    without="holdfast.server.syncer.adopt:record_allowance",
+    by="tests.server.syncer.without_protection:no_allowance",
+)
+def test_C40_agents_need_no_second_consent_for_what_an_adoption_deletes(here: SyncerHarness, tmp_path: Path) -> None:
+    async def scenario() -> dict[str, Any]:
+        here.editor.change([host(1), *map(endpoint, range(10))], who="alice")
+        term = await here.settled()
+        backup = Backup(here, tmp_path)
+        here.editor.change([endpoint(n) for n in range(10, 50)], who="alice")
+        await term.reconciler.turn()
+        backup.restore()
+        return await adopted(await turned(here), side="inventory", keep="inventory")
+
+    assert asyncio.run(scenario())["error"] == ""
+    assert set(here.stored()) == set(here.wanted())
+    (entry,) = here.entries(ALLOWANCE.prefix(REGION))
+    allowance = ALLOWANCE.decode(entry.key, entry.value)
+    assert isinstance(allowance, Allowance)
+    assert (allowance.who, allowance.why) == ("ops", "drill")
+    assert allowance.revision >= max(one.mod_revision for one in here.entries(b"/calico/"))
 
 
 @fault("C70", without="holdfast.server.identity.verdict:inventory_went_back", returns="")

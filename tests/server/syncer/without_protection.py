@@ -111,6 +111,10 @@ async def verdict_ends_first(self: AdoptCommands, asked: WorkerIntent, **_more: 
     return ""
 
 
+async def no_allowance(_term: SyncerTerm, _asked: WorkerIntent) -> int:
+    return 0
+
+
 async def always_empty(_self: IdentityJudge) -> bool:
     return True
 

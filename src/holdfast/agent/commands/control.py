@@ -70,9 +70,7 @@ class AgentCommands:
             return None
         blocked_by = reconciler.target.dataplane.blocked_by
         found = states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, blocked_by)
-        if self._among(*_OURS):
-            return found
-        return {name: state for name, state in found.items() if state is EndpointState.UP}
+        return found if self._among(*_OURS) else only_up(found)
 
     def knows_all_endpoints(self) -> bool:
         """Return whether `endpoints` is complete: no value is unreadable (C39), and no store is being refilled."""
@@ -191,3 +189,8 @@ class AgentCommands:
     def _arrivals(self) -> Mapping[str, Arrival]:
         found = [one for watcher in self._reconciler.watchers for one in watcher.claims.arrivals()]
         return {one.endpoint.name.individual: one for one in found}
+
+
+def only_up(found: Mapping[EndpointName, EndpointState]) -> Mapping[EndpointName, EndpointState]:  # protection: C61
+    """Leave out what is down: an endpoint that came back with a backup may run elsewhere by now."""
+    return {name: state for name, state in found.items() if state is EndpointState.UP}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.store.api import StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.daemon import HOLDFAST, PATIENCE
@@ -220,7 +222,13 @@ def stored_objects(cluster: EtcdCluster) -> Mapping[bytes, bytes]:
             await store.close()
         return {entry.key: entry.value for page in pages for entry in page.entries}
 
-    return asyncio.run(read())
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return asyncio.run(read())
+        except StoreAway:  # an etcd that has just been restored on a busy machine
+            if time.monotonic() > deadline:
+                raise
 
 
 def _shape(workload: int, at: Placed, here: int) -> Shape:
