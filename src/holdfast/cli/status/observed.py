@@ -71,6 +71,9 @@ def problems(seen: Seen) -> Iterator[tuple[str, str, str]]:
             yield host, silent, f"holdfast explain host {host}"
         if agents["silent_total"] > _NAMED:
             yield "hosts", f"{agents['silent_total'] - _NAMED:,} more agents are silent", "holdfast orphans"
+        if agents.get("own_clock_s"):
+            by = f"{agents['own_clock_s']:+.0f} s"
+            yield AGENTS, f"the clock of this server is {by} ahead of most hosts: check its NTP", "holdfast doctor"
     notices = seen.get(ENDPOINTS, {}).get("migrations", {})
     for one in notices.get("waiting", ())[:1]:
         failed = f"{one['endpoint']}: {one['error']}"

@@ -132,6 +132,7 @@ def view(term: StatusTerm[Any, Any]) -> dict[str, Any]:
         "silent": silent[:NAMED],
         "silent_total": len(silent),
         "clock_off": off[:NAMED],
+        "own_clock_s": term.staleness.own_offset().total_seconds(),
         "orphans": dict(term.rules.orphans()),
         "bad": [str(bad) for bad in list(mirror.bad.values())[:NAMED]],
         "bad_total": len(mirror.bad),
@@ -149,7 +150,5 @@ def _silent(term: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _clock_off(term: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
-    for host in term.staleness.offsets:
-        by = term.staleness.skew(host).total_seconds()
-        if by:
-            yield {"host": host, "by_s": by}
+    for host, by in term.staleness.skews().items():
+        yield {"host": host, "by_s": by.total_seconds()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from functools import cache, partial
 from typing import Generic, TypeVar
 
 import msgspec
@@ -124,16 +125,34 @@ class StatusFeed(Generic[T, V]):
         return False
 
     def _judge_all(self, deltas: Sequence[Delta[T]], behind: Backlog) -> None:
-        wall, now = self._clock.wall(), self._clock.now()
+        wall, now, host = self._clock.wall(), self._clock.now(), self._rules.host
+        for delta in deltas:
+            if delta.new is None:
+                self._staleness.forget(host(delta.key))  # a host that comes back may have another clock
+        self._staleness.heard([host(delta.key) for delta in deltas if delta.live and delta.new is not None], now)
+        fleet = cache(partial(self._lateness, wall, now))  # of one portion, and only if a report of it is stale
         for delta in deltas:
             if isinstance(delta.new, AgentStatus):
-                self._judge(delta, delta.new, behind, wall, now)
-            elif delta.new is None:
-                self._staleness.forget(self._rules.host(delta.key))  # a host that comes back may have another clock
+                self._judge(delta, delta.new, behind, wall, now, fleet)
 
-    def _judge(self, delta: Delta[T], report: AgentStatus, behind: Backlog, wall: datetime, now: Instant) -> None:
+    def _lateness(self, wall: datetime, now: Instant) -> Sequence[Duration]:
+        reports = self._mirror.objects.items()
+        dated = ((self._rules.host(key), one.reported) for key, one in reports if isinstance(one, AgentStatus))
+        return self._staleness.lateness(dated, wall, now)
+
+    def _judge(
+        self,
+        delta: Delta[T],
+        report: AgentStatus,
+        behind: Backlog,
+        wall: datetime,
+        now: Instant,
+        fleet: Callable[[], Sequence[Duration]],
+    ) -> None:
         host = self._rules.host(delta.key)
-        warning = self._staleness.report(host, report.reported, live=delta.live, behind=behind, wall=wall, now=now)
+        warning = self._staleness.report(
+            host, report.reported, live=delta.live, behind=behind, wall=wall, now=now, fleet=fleet
+        )
         if isinstance(warning, LateReport):
             log.warning(
                 "report is stale",

@@ -21,6 +21,7 @@ class StatusMetrics:
         self._behind = gauge("holdfast_status_behind_revisions", "Revisions of the store that are not handled yet.")
         self._oldest = gauge("holdfast_status_behind_seconds", "Age of the oldest report that waits to be handled.")
         self._skew = gauge("holdfast_clock_skew_seconds", "Largest clock offset of a host, in either direction.")
+        self._own = gauge("holdfast_server_clock_skew_seconds", "Offset of this server's clock ahead of most hosts.")
         self._delay = gauge("holdfast_agent_delay_seconds", "Largest delay of an agent's reports.")
         self._objects = gauge("holdfast_objects", "Objects by kind and state.", ["kind", "state"])
         self._orphans = gauge("holdfast_endpoints_without_agent", "Endpoints on hosts without a live agent.")
@@ -39,8 +40,8 @@ class StatusMetrics:
         self._raise_to(self._unparseable, "unparseable", staleness.unparseable)
         self._behind.set(behind.revisions)
         self._oldest.set(behind.oldest.total_seconds())
-        skews = [staleness.skew(host) for host in staleness.offsets]
-        self._skew.set(max(skews, key=abs, default=Duration(0)).total_seconds())
+        self._skew.set(max(staleness.skews().values(), key=abs, default=Duration(0)).total_seconds())
+        self._own.set(staleness.own_offset().total_seconds())
         self._delay.set(max(staleness.delays.values(), default=Duration(0)).total_seconds())
 
     def objects(self, kind: str, states: Mapping[str, int]) -> None:
@@ -55,7 +56,8 @@ class StatusMetrics:
 
     def clear(self) -> None:
         """Clear the gauges: a server that does not lead knows nothing of the fleet."""
-        for gauge in (self._behind, self._oldest, self._skew, self._delay, self._orphans, self._bad, self._held):
+        lateness = self._behind, self._oldest, self._skew, self._own, self._delay
+        for gauge in (*lateness, self._orphans, self._bad, self._held):
             gauge.set(0)
         self._objects.clear()
 

@@ -275,7 +275,7 @@ def test_what_was_learned_of_a_clock_ends_with_the_term(here: StatusHarness) -> 
                 here.clock.advance(seconds(30))
                 await here.report("r1", ago=3_600)
                 await working.turn()
-            assert working.term.staleness.skew("r1")
+            assert working.term.staleness.skews()["r1"]
             again = here.begin(working.term.kind, working.term.target._fence, working.term.staleness)
             again.check()
             assert not again.staleness.offsets

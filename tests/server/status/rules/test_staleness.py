@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,9 +25,11 @@ def said(
     live: bool = True,
     behind: Backlog = IDLE,
     up: Duration = UP_FOR_A_WHILE,
+    fleet: Sequence[float] = (),
 ) -> LateReport | Unclear | None:
-    reported = AgentStatus(text).reported
-    return staleness.report(host, reported, live=live, behind=behind, wall=WALL, now=NEVER + up)
+    """`fleet` is the lateness of all hosts in seconds."""
+    reported, all_late = AgentStatus(text).reported, sorted(map(seconds, fleet))
+    return staleness.report(host, reported, live=live, behind=behind, wall=WALL, now=NEVER + up, fleet=lambda: all_late)
 
 
 def ago(age: float) -> str:
@@ -114,7 +117,7 @@ def test_a_host_that_is_an_hour_off_report_after_report_has_a_wrong_clock() -> N
     staleness = Staleness(warn_every=Duration(0))
     causes = [late.cause for _ in range(3) if isinstance(late := said(staleness, ago(3_600)), LateReport)]
     assert causes == [Cause.AGENT, Cause.CLOCK, Cause.CLOCK]
-    assert staleness.skew("r12-07") == seconds(-3_600)
+    assert staleness.skews().get("r12-07", Duration(0)) == seconds(-3_600)
     assert staleness.delays == {}
 
 
@@ -148,13 +151,13 @@ def test_nothing_is_learnt_about_a_clock_while_we_are_behind_ourselves() -> None
     staleness = Staleness()
     for _ in range(3):
         said(staleness, ago(200), behind=Backlog(oldest=seconds(190)))
-    assert staleness.skew("r12-07") == Duration(0)
+    assert staleness.skews().get("r12-07", Duration(0)) == Duration(0)
 
 
 def test_a_clock_that_is_ahead_is_known_and_its_reports_are_not_old() -> None:
     staleness = Staleness()
     assert [said(staleness, ago(-41)) for _ in range(3)] == [None] * 3
-    assert staleness.skew("r12-07") == seconds(41)
+    assert staleness.skews().get("r12-07", Duration(0)) == seconds(41)
 
 
 def test_a_change_that_waits_for_too_long_is_a_backlog_although_nothing_is_handled() -> None:
@@ -186,7 +189,7 @@ def test_where_we_are_late_ourselves_that_is_said_and_the_clock_is_not_forgotten
     assert isinstance(late, LateReport)
     assert late.cause is Cause.BACKLOG
     assert "70 revisions behind, 9 objects waiting, the oldest for 00:15:00" in late.sentence
-    assert staleness.skew("r12-07") == -seconds(3_600)
+    assert staleness.skews().get("r12-07", Duration(0)) == -seconds(3_600)
     assert not staleness.delays
 
 
@@ -203,3 +206,73 @@ def test_all_of_rfc_3339_is_understood(text: str) -> None:
     reported = AgentStatus(text).reported
     assert isinstance(reported, datetime)
     assert timedelta(0) < WALL - reported < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "cause"),
+    [
+        ([400, 400, 400], Cause.SERVER),
+        ([330, 400, 470, 0, 0], Cause.SERVER),
+        ([400, 400, 0, 0], Cause.AGENT),
+        ([400, 0, 0, 0, 0], Cause.AGENT),
+        ([400, 400], Cause.AGENT),
+        ([400, 4_000, 40_000], Cause.AGENT),
+    ],
+    ids=["all", "most, by about as much", "half", "one", "two hosts cannot tell", "each by another amount"],
+)
+def test_C51_when_most_hosts_are_late_by_as_much_it_is_this_server(fleet: Sequence[float], cause: Cause) -> None:
+    staleness = Staleness()
+    late = said(staleness, ago(400), fleet=fleet)
+    assert isinstance(late, LateReport)
+    assert late.cause is cause
+    assert bool(staleness.delays) is (cause is Cause.AGENT)
+
+
+def test_a_backlog_goes_before_the_clock_of_this_server() -> None:
+    late = said(Staleness(), ago(400), fleet=[400] * 5, behind=Backlog(1, 1, seconds(390)))
+    assert isinstance(late, LateReport)
+    assert late.cause is Cause.BACKLOG
+
+
+def test_with_a_short_limit_hosts_that_are_in_time_are_not_late_by_as_much() -> None:
+    staleness = Staleness(stale_after=seconds(5))
+    late = said(staleness, ago(20), fleet=[20, 0, 0, 0])
+    assert isinstance(late, LateReport)
+    assert late.cause is Cause.AGENT
+
+
+def test_the_fleet_is_looked_at_only_for_a_stale_report() -> None:
+    def never() -> Sequence[Duration]:
+        raise AssertionError("no report is stale")
+
+    reported = AgentStatus(ago(1)).reported
+    staleness = Staleness()
+    now = NEVER + UP_FOR_A_WHILE
+    assert staleness.report("r1", reported, live=True, behind=IDLE, wall=WALL, now=now, fleet=never) is None
+
+
+def test_lateness_is_the_age_of_a_report_without_the_time_since_it_came() -> None:
+    staleness, now = Staleness(), NEVER + UP_FOR_A_WHILE
+    staleness.heard(["fresh"], now - seconds(20))
+    staleness.heard(["silent"], now - seconds(400))
+    reports = [("fresh", ago(20)), ("silent", ago(400)), ("listed", ago(100)), ("odd", "yesterday")]
+    dated = [(host, AgentStatus(text).reported) for host, text in reports]
+    assert staleness.lateness(dated, WALL, now) == [seconds(0), seconds(10), seconds(310)]
+
+
+def test_what_most_clocks_have_in_common_is_the_offset_of_our_own() -> None:
+    staleness = Staleness()
+    for host, age in [("a", 60), ("b", 61), ("c", 62), ("d", 160)]:
+        for _ in range(2):
+            said(staleness, ago(age), host=host)
+    assert staleness.own_offset() == seconds(62)
+    assert staleness.skews() == {"d": seconds(-98)}
+
+
+def test_two_hosts_cannot_tell_whose_clock_is_off() -> None:
+    staleness = Staleness()
+    for host in ("a", "b"):
+        for _ in range(2):
+            said(staleness, ago(60), host=host)
+    assert staleness.own_offset() == Duration(0)
+    assert set(staleness.skews()) == {"a", "b"}

@@ -1,14 +1,22 @@
-"""Detects stale reports and attributes the delay to our backlog, the host's clock or the agent.
+"""Detects stale reports and attributes the delay: our backlog, this server, the host's clock, or the agent.
 
 A live report that is more than `stale_after` old causes a warning, at most once per `warn_every`, and the first time
 always (C6). Never during a snapshot: reports in a list may be old (C8). A report without a time is skipped, one with an
-unparseable time causes a warning. The age has three parts: the time that the change waited for us is our backlog; what
-is left and stays the same from report to report is the offset of the host's clock; the rest is the agent's own delay. A
-difference between two clocks is never mistaken for a backlog, and where our backlog alone is that old, it is the cause.
+unparseable time causes a warning. The causes, in the order in which they are tried:
+
+1. The change waited for us: our backlog. Where our backlog alone is that old, it is the cause.
+2. More than half of the hosts are late by about as much: our own clock is off, or our watch delivered late (C51). So
+   many hosts are not wrong together, and each of them would be blamed in turn. It takes three hosts to tell.
+3. What is left stays the same from report to report: the offset of the host's clock.
+4. The rest is the agent's own delay.
+
+A difference between two clocks is never mistaken for a backlog.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -21,12 +29,17 @@ STEADY = Duration(seconds=5)
 """Offsets of one host that differ by less are equal: times are whole seconds, and reports take a moment."""
 OFF = Duration(seconds=10)
 """Offset from which on a clock is reported as off."""
+MANY = 3
+"""Hosts that it takes to tell our own clock or watch from that of a host."""
+RENEWED = Duration(seconds=90)
+"""A live agent reports within this time: the silence of a host is normal up to here, and lateness beyond."""
 
 
 class Cause(Enum):
     """Cause of an old report."""
 
     BACKLOG = "our backlog"
+    SERVER = "this server's clock is off, or its watch was late: most hosts are late by as much"
     CLOCK = "the host's clock is off"
     AGENT = "the agent reported late, or its clock offset is not known yet"
 
@@ -78,6 +91,17 @@ def is_judged(live: bool) -> bool:  # protection: C8
     return live
 
 
+def is_shared(late: Duration, fleet: Sequence[Duration]) -> bool:  # protection: C51
+    """Return True if more than half of the hosts are late by about as much. `fleet` is the lateness of all, sorted."""
+    about = min(RENEWED + STEADY, late / 2)
+    alike = bisect_right(fleet, late + about) - bisect_left(fleet, late - about)
+    return len(fleet) >= MANY and 2 * alike > len(fleet)
+
+
+def _alone() -> Sequence[Duration]:
+    return ()
+
+
 @dataclass(slots=True)
 class Staleness:
     """Judges the reports of one worker. Wall-clock times are arguments; none is read here."""
@@ -91,13 +115,41 @@ class Staleness:
     unparseable: int = 0
     last: LateReport | None = None
     """The last warning."""
+    _heard: dict[str, Instant] = field(default_factory=dict)
+    """When the last report of a host came; not known of those that only a list has shown."""
     _warned: Instant = NEVER
     _warned_unparseable: Instant = NEVER
 
+    def heard(self, hosts: Iterable[str], now: Instant) -> None:
+        """Note that live reports of these hosts have come."""
+        self._heard.update(dict.fromkeys(hosts, now))
+
+    def lateness(
+        self, reports: Iterable[tuple[str, datetime | Unclear]], wall: datetime, now: Instant
+    ) -> Sequence[Duration]:
+        """Lateness of the last report of every host, sorted: its age, without the time since it came."""
+        heard = self._heard.get
+        return sorted(
+            wall - reported - min(RENEWED, now - heard(host, NEVER))
+            for host, reported in reports
+            if isinstance(reported, datetime)
+        )
+
     def report(
-        self, host: str, reported: datetime | Unclear, *, live: bool, behind: Backlog, wall: datetime, now: Instant
+        self,
+        host: str,
+        reported: datetime | Unclear,
+        *,
+        live: bool,
+        behind: Backlog,
+        wall: datetime,
+        now: Instant,
+        fleet: Callable[[], Sequence[Duration]] = _alone,
     ) -> LateReport | Unclear | None:
-        """Judge a report that is handled now. Returns what to warn about, at most once per `warn_every`."""
+        """Judge a report that is handled now. Returns what to warn about, at most once per `warn_every`.
+
+        `fleet` returns the lateness of all hosts; it is called only for a report that is stale.
+        """
         if not is_judged(live) or reported is Unclear.MISSING:
             return None
         if isinstance(reported, Unclear):
@@ -107,7 +159,7 @@ class Staleness:
         if age <= self.stale_after:
             self.delays.pop(host, None)
             return None
-        cause = self._cause(host, age, behind)
+        cause = self._cause(host, age, behind, fleet)
         self.counted[cause] += 1
         return self._warning(cause, age, self._about(host, reported, age, cause, behind), now)
 
@@ -119,18 +171,29 @@ class Staleness:
         return self._warning(Cause.BACKLOG, behind.oldest, sentence, now)
 
     def forget(self, host: str) -> None:
-        self.offsets.pop(host, None)
-        self.delays.pop(host, None)
+        for known in self.offsets, self.delays, self._heard:
+            known.pop(host, None)
 
     def begin(self) -> None:
         """Begin a new term: agents may have been replaced meanwhile, so earlier offsets do not count."""
-        self.offsets.clear()
-        self.delays.clear()
+        for known in self.offsets, self.delays, self._heard:
+            known.clear()
 
-    def skew(self, host: str) -> Duration:
-        """Offset of the host's clock ahead of ours; 0 while it is not known or small."""
-        offset = self.offsets.get(host)
-        return -offset.by if offset is not None and offset.agreed and abs(offset.by) > OFF else NOTHING
+    def own_offset(self) -> Duration:
+        """Offset of our own clock ahead of most hosts; 0 while it is small, or too few of them agree."""
+        known = sorted(offset.by for offset in self.offsets.values() if offset.agreed)
+        if len(known) < MANY:
+            return NOTHING
+        middle = known[len(known) // 2]
+        alike = bisect_right(known, middle + STEADY) - bisect_left(known, middle - STEADY)
+        return middle if abs(middle) > OFF and 2 * alike > len(known) else NOTHING
+
+    def skews(self) -> Mapping[str, Duration]:
+        """Offsets of hosts' clocks ahead of ours, as far as they are known and large. What most hosts have in common is
+        the offset of our own clock, and no fault of theirs."""
+        own = self.own_offset()
+        known = self.offsets.items()
+        return {host: own - offset.by for host, offset in known if offset.agreed and abs(offset.by - own) > OFF}
 
     def _record_offset(self, host: str, age: Duration, behind: Backlog) -> None:
         """Record the offset of a host's clock, from reports that did not wait in our backlog."""
@@ -139,17 +202,18 @@ class Staleness:
         known = self.offsets.get(host)
         self.offsets[host] = ClockOffset(age) if known is None else known.after(age)
 
-    def _cause(self, host: str, age: Duration, behind: Backlog) -> Cause:
+    def _cause(self, host: str, age: Duration, behind: Backlog, fleet: Callable[[], Sequence[Duration]]) -> Cause:
         theirs = age - behind.oldest
-        offset = self.offsets.get(host)
-        by_clock = offset is not None and offset.agreed and theirs - offset.by <= self.stale_after
-        if theirs <= self.stale_after or by_clock:
-            self.delays.pop(host, None)
-        else:
-            self.delays[host] = theirs
+        self.delays.pop(host, None)
         if theirs <= self.stale_after or behind.oldest > self.stale_after:
             return Cause.BACKLOG
-        return Cause.CLOCK if by_clock else Cause.AGENT
+        if is_shared(theirs, fleet()):
+            return Cause.SERVER
+        offset = self.offsets.get(host)
+        if offset is not None and offset.agreed and theirs - offset.by <= self.stale_after:
+            return Cause.CLOCK
+        self.delays[host] = theirs
+        return Cause.AGENT
 
     def _about(self, host: str, reported: datetime, age: Duration, cause: Cause, behind: Backlog) -> str:
         more = f" ({behind})" if cause is Cause.BACKLOG else ""
