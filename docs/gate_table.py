@@ -52,18 +52,18 @@ GATES: Mapping[str, GateText] = {
         "syncer",
         "a delete that no recorded change of the inventory asked for: objects of another controller, rows that raw SQL "
         "deleted, a restored database",
-        "`holdfast allow syncer/witness --once` deletes exactly what is shown, `holdfast import` brings it into the "
-        "inventory, `holdfast ignore KEY` leaves it alone for good",
+        "`holdfast gate allow syncer/witness --once` deletes exactly what is shown, `holdfast import` brings it into "
+        "the inventory, `holdfast ignore KEY` leaves it alone for good",
     ),
     "brake": GateText(
         "syncer, agent, VIPs",
         "deletes of a kind, when too many come within a minute",
-        "a fresh list at least a minute later that agrees, below 30 %; above that `holdfast allow PLACE/brake`",
+        "a fresh list at least a minute later that agrees, below 30 %; above that `holdfast gate allow PLACE/brake`",
     ),
     "mass_loss": GateText(
         "agent-status, endpoint-status",
         "the loss of many agents at once",
-        "fresh reports of other agents 30 s later, or `holdfast allow PLACE/mass_loss --once`",
+        "fresh reports of other agents 30 s later, or `holdfast gate allow PLACE/mass_loss --once`",
     ),
     "intent": GateText(
         "every place",

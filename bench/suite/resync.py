@@ -39,6 +39,7 @@ from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.process import cpu_s
+from holdfast.runtime.intents.etcd import SYNCER, server_intents
 from holdfast.server.election.leadership import Leading
 from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.client import EtcdStore
@@ -155,6 +156,7 @@ async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> Synce
         waker=leader.NoWaker(),
         leadership=leadership,
         seen_store=lambda: None,
+        intents=server_intents(store, REGION, clock, state, SYNCER),
     )
     leading = leadership.check()
     assert isinstance(leading, Leading)

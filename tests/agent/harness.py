@@ -26,11 +26,11 @@ from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity, LatchedVerdict
+from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.mark import MARK, Mark
-from holdfast.model.control.scope import Scope, ScopeKind
+from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.reconcile import BrakeLimits
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
@@ -44,6 +44,7 @@ from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.store.client import FakeClient
 from holdfast.testing.store.link import world_time
 
+START = datetime(1970, 1, 1, tzinfo=UTC)
 REGION = Region()
 ME = "me"
 BOOT = "boot-1"
@@ -104,18 +105,25 @@ class Fleet:
     def arrived(self, workload: str, to: str) -> Delete:
         return Delete(MIGRATION.key(self.region, EndpointName(to, "holdfast", workload, "eth0")))
 
+    def pauses(self, why: str = "maintenance", *, since: datetime = START, until: datetime | None = None) -> Put:
+        """An operator paused the fleet."""
+        made = Intent(what=IntentKind.PAUSE, scope=FLEET, who="alice", why=why, since=since, until=until)
+        return Put(INTENT.key(self.region, made.name), INTENT.encode(made))
+
+    def resumes(self) -> Delete:
+        return Delete(INTENT.key(self.region, IntentName(IntentKind.PAUSE, FLEET)))
+
     def allows(self, revision: int) -> Put:
         """An operator allowed the syncer's deletes up to that revision."""
-        made = Allowance(
-            gate="brake",
-            scope=Scope(ScopeKind.SYNCER),
+        made = Intent(
+            what=IntentKind.ALLOW,
+            scope=Scope(ScopeKind.WORKER, "syncer"),
             revision=revision,
             who="alice",
             why="the row is gone",
-            since=datetime(2026, 1, 1, tzinfo=UTC),
-            once=True,
+            since=START,
         )
-        return Put(ALLOWANCE.key(self.region, made.name), ALLOWANCE.encode(made))
+        return Put(INTENT.key(self.region, made.name), INTENT.encode(made))
 
 
 def host(name: str, number: int, *, uid: str = "", tunnel: int | None = None, mac: int | None = None) -> Host:

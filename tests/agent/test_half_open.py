@@ -19,6 +19,11 @@ from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
 from tests.agent.harness import BOOT, ME, REGION, Fleet
 
+
+async def no_intents() -> None:
+    return
+
+
 CONFIG = msgspec.structs.replace(Config(), agent=msgspec.structs.replace(Config().agent, host=ME))
 
 
@@ -29,7 +34,7 @@ def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open(tmp_pat
         target = JournaledTarget(Journal.open(tmp_path / "journal", BOOT), FakeKernel())
         store = machine.store()
         source = source_watcher(CONFIG, store, machine.clock, target)
-        task = asyncio.create_task(source.run(lambda: None))
+        task = asyncio.create_task(source.run(lambda: None, no_intents))
         await asyncio.sleep(5)
         store.link.mute_watches()
         fleet.write(fleet.joins("a", 1), Put(AGENT_REPORT.key(REGION, ME), b"{}"))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity, LatchedVerdict
+from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
@@ -204,13 +207,15 @@ def test_a_dry_run_prints_the_changes_and_makes_none(agent: Agent) -> None:
 def test_a_dry_run_heeds_a_pause_and_a_source_that_was_forgotten(agent: Agent) -> None:
     agent.process.start()
     agent.comes_to_have("10.65.0.1/32")
-    assert agent.ask("pause", "agent", "--reason", "the rack is moved").returncode == 0
+    assert agent.ask("pause", "host", agent.host, "--reason", "the rack is moved").returncode == 0
     agent.runs(f"{agent.host}-b", "late", "10.65.0.2/32")
     told = agent.dry_runs()
     assert "held     create route 10.65.0.2/32" in told
     assert "“the rack is moved”" in told
     agent.process.stop()
-    intents = {"forgotten": {agent.region.segment: {"who": "alice", "why": "gone", "at": "2026-01-01T00:00:00Z"}}}
+    scope = Scope(ScopeKind.SOURCE, agent.region.segment)
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    intents = [Intent(what=IntentKind.FORGET, scope=scope, who="alice", why="gone", since=since)]
     book = agent.base / "state" / "intents" / "agent.peers.json"
     book.write_bytes(msgspec.json.encode(intents))
     unreachable = agent.dry_runs("--set", "store.endpoints=http://127.0.0.1:1", "--set", "store.call_deadline=1s")

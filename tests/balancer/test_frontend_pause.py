@@ -12,14 +12,18 @@ import pytest
 
 from holdfast.balancer.commands.control import BalancerCommands
 from holdfast.balancer.commands.views import BalancerViews
-from holdfast.balancer.intents import BalancerIntentFile
 from holdfast.balancer.services import from_store as catalog
 from holdfast.cli.daemons.balancer import render
 from holdfast.cli.explain.balancer import frontend as explained
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog, history
+from holdfast.runtime.intents.store import FileIntents
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.paths import RolePaths
 from holdfast.testing import World, simulate
 from tests.balancer.harness import BalancerHarness, configuration, simple
 
@@ -38,9 +42,12 @@ class Operator:
     def start(self) -> None:
         """The balancer starts, also again."""
         self.site.start(simple(1, 2, frontends=2))
-        intents = BalancerIntentFile(self._folder / "backends.json")
+        clock, folder = self.site.node.clock, self._folder
+        intents = FileIntents(RolePaths("balancer", folder, folder), "vips", clock)
         decisions = DecisionLog(self._folder / "decisions", "balancer.vips")
-        self._commands = BalancerCommands(self.site.reconciler, intents, self.site.node.clock, decisions)
+        self._commands = BalancerCommands(
+            self.site.reconciler, intents, Context(clock, Vitals(clock), decisions, WorkerMetrics())
+        )
         self._commands.apply_intents()
 
     async def __call__(self, do: str, name: str = "f1", **args: object) -> str:

@@ -32,6 +32,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
+from holdfast.runtime.intents.etcd import SYNCER, server_intents
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.syncer.source import NAME
 from holdfast.server.syncer.term import Syncer, SyncerTerm
@@ -91,6 +92,7 @@ async def sync(database: str, etcd: str, region: Region, notes: Path, when: str)
         waker=ear,
         leadership=leadership,
         seen_store=lambda: None,
+        intents=server_intents(store, region, clock, notes, SYNCER),
     )
     term = await syncer.begin(leading)
     kill_self_at(when, term)

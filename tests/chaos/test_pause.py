@@ -26,7 +26,7 @@ def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_
     assert answer(paused, "elector", "about")["paused"].endswith(": “disk swap”")
     assert not paused.ask("elector", "resume").error
     wait_until(lambda: phase(paused) == "following", "it takes part again")
-    assert paused.ask("elector", "resume").error == f"{paused.name} is not paused"
+    assert paused.ask("elector", "resume").error == f"server {paused.name} is not paused"
 
 
 def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_ended(fleet: ServerGroup) -> None:

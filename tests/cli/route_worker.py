@@ -16,9 +16,12 @@ import msgspec
 import structlog
 
 from holdfast.model.base.time import Duration
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Away, Brake, Change, Kinds, Outcome, Owned, PauseGate, Synced, SyncGate, one_kind
 from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
@@ -146,7 +149,7 @@ async def seed(worker: Worker) -> None:
 
 async def routes(worker: Worker) -> None:
     source = WantedRoutes(wanted_file(worker.paths.state))
-    intent, sync = PauseGate[Key]("routes"), SyncGate({"file": Synced(worker.clock.now())})
+    intent, sync = PauseGate[Key](), SyncGate({"file": Synced(worker.clock.now())})
     place = Place(
         name="routes",
         source=source,
@@ -162,7 +165,10 @@ async def routes(worker: Worker) -> None:
         worker.context,
         LoopTimings(audit=Duration(seconds=10)),
     )
-    IntentCommands(worker, reconciler, intent, sync).offer()
+    intents = FileIntents(worker.paths, worker.name, worker.clock)
+    applied = AppliedIntents(worker.context, reconciler, intent, intents.all)
+    here = Scope(ScopeKind.WORKER, "routes")
+    worker.handlers |= IntentCommands(worker.context, reconciler, applied, sync, here, intents).handlers()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_watch(worker, source, sync, reconciler))
         tasks.create_task(reconciler.run(worker.stopping))

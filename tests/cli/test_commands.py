@@ -17,7 +17,8 @@ from click.testing import CliRunner
 
 from holdfast.cli import COMMANDS, main
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Brake, Change, Closed, Op, Owned, Pause, PauseGate, Synced, SyncGate, one_kind
+from holdfast.reconcile import Brake, Change, Closed, Op, Owned, PauseGate, Synced, SyncGate, one_kind
+from tests.reconcile.pauses import a_pause
 
 SOURCES = Path(__file__).parents[2] / "src" / "holdfast"
 NOW = Instant(10**13)
@@ -112,7 +113,7 @@ def refusals() -> Iterator[Closed]:
     brake: Brake[int, str] = Brake("routes/brake", one_kind("routes"))
     yield _closed(brake.judge(delete("db"), tally, 40, NOW))
     yield _closed(brake.judge(delete("db"), tally, 200, NOW))
-    paused = PauseGate[int]("routes", pause=Pause("ada", "tea", NOW, until=Instant(10**14)))
+    paused = PauseGate[int](pauses=(a_pause("ada", "tea", NOW, until=Instant(10**14)),))
     yield _closed(paused.judge(delete("db"), tally, 40, NOW))
 
 

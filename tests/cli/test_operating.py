@@ -73,22 +73,22 @@ def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: 
     result = lab.holdfast("status")
     assert result.exit_code == 1
     assert "would delete 9 of 12 routes (75.0%): less than half would stay" in result.stdout
-    assert "To release: holdfast allow routes/brake --once --reason …" in result.stdout
+    assert "To release: holdfast gate allow routes/brake --once --reason …" in result.stdout
     plan = lab.holdfast("plan", "routes")
     assert plan.stdout.count("held by brake") == 9
-    assert "To release: holdfast allow routes/brake --once --reason …" in plan.stdout
+    assert "To release: holdfast gate allow routes/brake --once --reason …" in plan.stdout
     assert json.loads(lab.holdfast("plan", "routes", "-o", "json").stdout)["gates"] == {"brake": 9}
 
-    refused = lab.holdfast("allow", "routes/brake", "--once", "--reason", "x", confirm="n\n")
+    refused = lab.holdfast("gate", "allow", "routes/brake", "--once", "--reason", "x", confirm="n\n")
     assert (refused.exit_code, "release 9 changes?" in refused.output) == (1, True)
     assert lab.dataplane() == ALL
 
-    allowed = lab.holdfast("allow", "routes/brake", "--once", "--yes", "--reason", "racks 4 to 12 are gone")
+    allowed = lab.holdfast("gate", "allow", "routes/brake", "--once", "--yes", "--reason", "racks 4 to 12 are gone")
     assert (allowed.exit_code, allowed.stderr) == (0, "9 held deletes go through once\n")
     lab.until_routes_are(some(3))
     lab.until_state_is("ok")
     assert "let 9 held deletes through once: “racks 4 to 12 are gone”" in lab.holdfast("history").stdout
-    again = lab.holdfast("allow", "routes/brake", "--once", "--yes", "--reason", "x")
+    again = lab.holdfast("gate", "allow", "routes/brake", "--once", "--yes", "--reason", "x")
     assert (again.exit_code, "holds nothing, so there is nothing to allow" in again.output) == (1, True)
 
 
@@ -101,8 +101,8 @@ def test_an_object_that_is_wanted_again_is_no_longer_held(lab: Routes) -> None:
 
 
 def test_a_pause_survives_a_restart_of_the_worker_and_loses_no_change(lab: Routes) -> None:
-    assert "a reason is needed" in lab.holdfast("pause", "routes", "--reason", " ").output
-    assert lab.holdfast("pause", "routes", "--reason", "maintenance").exit_code == 0
+    assert "a reason is needed" in lab.holdfast("pause", "worker", "routes", "--reason", " ").output
+    assert lab.holdfast("pause", "worker", "routes", "--reason", "maintenance").exit_code == 0
     lab.want({**ALL, "10.28.77.0/26": "192.0.2.77"})
     lab.until_state_is("held: intent")
     pid = lab.pid_of_worker()
@@ -112,20 +112,20 @@ def test_a_pause_survives_a_restart_of_the_worker_and_loses_no_change(lab: Route
     assert lab.dataplane() == ALL
     result = lab.holdfast("status")
     assert result.exit_code == 1
-    assert "“maintenance”: an operator paused it" in result.stdout
-    assert "To release: holdfast resume routes" in result.stdout
-    resumed = lab.holdfast("resume", "routes")
-    assert (resumed.exit_code, resumed.stderr) == (0, "routes goes on\n")
+    assert "“maintenance”; 1 change waits; it has no end" in result.stdout
+    assert "To release: holdfast resume worker routes" in result.stdout
+    resumed = lab.holdfast("resume", "worker", "routes")
+    assert (resumed.exit_code, resumed.stderr) == (0, "worker routes goes on\n")
     lab.until_routes_are({**ALL, "10.28.77.0/26": "192.0.2.77"})
-    assert lab.holdfast("resume", "routes").output == "Error: routes is not paused\n"
+    assert lab.holdfast("resume", "worker", "routes").output == "Error: worker routes is not paused\n"
 
 
 def test_a_pause_can_expire(lab: Routes) -> None:
-    assert "until" in lab.holdfast("pause", "routes", "--for", "1s", "--reason", "tea").stderr
+    assert "until" in lab.holdfast("pause", "worker", "routes", "--for", "1s", "--reason", "tea").stderr
     lab.want(some(11))
     lab.until_routes_are(some(11))
-    assert lab.holdfast("pause", "routes", "--for", "soon", "--reason", "tea").exit_code == 1
-    assert lab.holdfast("resume", "routes").exit_code == 0
+    assert lab.holdfast("pause", "worker", "routes", "--for", "soon", "--reason", "tea").exit_code == 1
+    assert lab.holdfast("resume", "worker", "routes").output == "Error: worker routes is not paused\n"
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_a_reload_is_confirmed(lab: Routes) -> None:
 
 
 def test_unknown_workers_and_gates_are_named(lab: Routes) -> None:
-    assert lab.holdfast("pause", "rutes", "--reason", "x").output == (
+    assert lab.holdfast("pause", "worker", "rutes", "--reason", "x").output == (
         "Error: no worker 'rutes' here: name one of routes\n"
     )
-    assert lab.holdfast("allow", "routes/sync", "--once", "--reason", "x").exit_code == 2
-    assert lab.holdfast("allow", "routes/brake", "--reason", "x").exit_code == 2
-    assert lab.holdfast("allow", "routes/brake", "--once", "--for", "5m", "--reason", "x").exit_code == 2
+    assert lab.holdfast("gate", "allow", "routes/sync", "--once", "--reason", "x").exit_code == 2
+    assert lab.holdfast("gate", "allow", "routes/brake", "--reason", "x").exit_code == 2
+    assert lab.holdfast("gate", "allow", "routes/brake", "--once", "--for", "5m", "--reason", "x").exit_code == 2
 
 
 def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_2(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_dry_run_of_resync_changes_nothing(site: ServerHarness) -> None:
 
 
 def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_pause(site: ServerHarness) -> None:
-    assert "syncer is paused" in site.ask("pause", "syncer", "--reason", "store upgrade").stderr
+    assert "syncer is paused" in site.ask("pause", "worker", "syncer", "--reason", "store upgrade").stderr
     try:
         done = site.edit("delete", "endpoint", "holdfast-w9-eth0", "--reason", "gone")
         assert done.exit_code == 0, done.stderr
@@ -210,9 +210,9 @@ def test_a_paused_syncer_names_the_operator_and_applies_what_it_held_after_the_p
         assert told.startswith("endpoint holdfast-w9-eth0 is not wanted but still in the store.")
         assert "held by intent: " in told
         assert "“store upgrade”" in told
-        assert "To release: holdfast resume syncer" in told
+        assert "To release: holdfast resume worker syncer" in told
     finally:
-        assert site.ask("resume", "syncer").stderr == "syncer goes on\n"
+        assert site.ask("resume", "worker", "syncer").stderr == "worker syncer goes on\n"
     wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
     site.bring_back("holdfast-w9-eth0")
 
@@ -256,7 +256,7 @@ def test_what_another_controller_wrote_is_shown_and_an_operator_decides(site: Se
     status = site.ask("status")
     assert re.search(
         r"syncer +held by witness for [\d:]+: no recorded change of the inventory deleted it; 2 in all\n"
-        r" +To inspect: holdfast diff inventory\n +To release: holdfast allow syncer/witness --once",
+        r" +To inspect: holdfast diff inventory\n +To release: holdfast gate allow syncer/witness --once",
         status.stdout,
     ), status.stdout
     told = site.ask("explain", "endpoint", "openstack-vm1-eth0").stdout
@@ -264,8 +264,10 @@ def test_what_another_controller_wrote_is_shown_and_an_operator_decides(site: Se
     assert site.edit("ignore", "endpoint", "r9-openstack-vm1-eth0", "--reason", "theirs").exit_code == 0
     wait_until(lambda: site.held == {"witness": 1}, "what is ignored is not held")
     for wrong in (["--for", "30m"], ["--once", "--for", "30m"]):
-        assert "never released for a time" in site.ask("allow", "syncer/witness", *wrong, "--reason", "x").stderr
-    allowed = site.ask("allow", "syncer/witness", "--once", "--yes", "--reason", "junk")
+        assert (
+            "never released for a time" in site.ask("gate", "allow", "syncer/witness", *wrong, "--reason", "x").stderr
+        )
+    allowed = site.ask("gate", "allow", "syncer/witness", "--once", "--yes", "--reason", "junk")
     assert (allowed.exit_code, "endpoint r9-openstack-vm2-eth0" in allowed.stdout) == (0, True), allowed.stderr
     wait_until(lambda: site.held == {}, "what was shown is deleted")
     same = site.ask("diff", "inventory")
@@ -275,7 +277,7 @@ def test_what_another_controller_wrote_is_shown_and_an_operator_decides(site: Se
     )
     assert site.edit("ignore", "endpoint", "r9-openstack-vm1-eth0", "--stop").exit_code == 0
     wait_until(lambda: site.held == {"witness": 1}, "it is held again")
-    assert site.ask("allow", "syncer/witness", "--once", "--yes", "--reason", "junk").exit_code == 0
+    assert site.ask("gate", "allow", "syncer/witness", "--once", "--yes", "--reason", "junk").exit_code == 0
     wait_until(lambda: site.held == {}, "the site is as it was")
 
 
@@ -287,7 +289,7 @@ def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: S
     shown = site.ask("diff", "inventory", "--network", "red")
     assert shown.stderr.splitlines()[-1] == f"network red: {ENDPOINTS} of {ENDPOINTS} endpoints would be deleted (100%)"
     assert site.held == {"witness": ENDPOINTS + 1}, "no delete of it was recorded"
-    allowed = site.ask("allow", "syncer/witness", "--once", "--yes", "--reason", "the site is closed")
+    allowed = site.ask("gate", "allow", "syncer/witness", "--once", "--yes", "--reason", "the site is closed")
     assert allowed.exit_code == 0, allowed.stderr
     wait_until(lambda: site.held == {"brake": ENDPOINTS + 1}, "they are too many")
     wait_until(lambda: "held by brake" in site.ask("status").stdout, "status says that somebody is needed")
@@ -295,10 +297,10 @@ def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: S
     assert re.search(
         r"syncer +held by brake for [\d:]+: would delete (\d+) of \1 endpoints \(100\.0%\): less than half would stay; "
         r"100% of network red\n +To inspect: holdfast diff inventory --network red\n"
-        r" +To release: holdfast allow syncer/brake --once",
+        r" +To release: holdfast gate allow syncer/brake --once",
         status.stdout,
     ), status.stdout
-    allowed = site.ask("allow", "syncer/brake", "--once", "--yes", "--reason", "the site is closed")
+    allowed = site.ask("gate", "allow", "syncer/brake", "--once", "--yes", "--reason", "the site is closed")
     assert allowed.exit_code == 0, allowed.stderr
     wait_until(lambda: site.ask("diff", "inventory").exit_code == 0, "everything that was held is deleted")
     assert site.held == {}

@@ -145,7 +145,7 @@ def test_a_frontend_whose_servers_are_all_dead_is_withdrawn_and_comes_back(here:
 
 
 def test_while_announcing_is_paused_nothing_is_withdrawn(here: BalancedSite) -> None:
-    here.balancer.cli("pause", "announce", "--reason", "BGP maintenance")
+    here.balancer.cli("pause", "worker", "announce", "--reason", "BGP maintenance")
     try:
         for server in here.servers.values():
             server.kill()
@@ -153,7 +153,7 @@ def test_while_announcing_is_paused_nothing_is_withdrawn(here: BalancedSite) -> 
         wait(lambda: "BGP maintenance" in here.balancer.cli("explain", "frontend", "www-v4"), "explain tells why")
         assert announced(here) == set(VIP.values())
     finally:
-        here.balancer.cli("resume", "announce")
+        here.balancer.cli("resume", "worker", "announce")
         for server in here.servers.values():
             server.start()
 

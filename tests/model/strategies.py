@@ -28,13 +28,12 @@ from holdfast.model.calico.policy import (
 )
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import StaticRoute, Subnet
-from holdfast.model.control.allowance import Allowance
 from holdfast.model.control.identity import Identity, LatchedVerdict
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import Leader
 from holdfast.model.control.leader_history import LeaderHistory, LeaderPeriod
 from holdfast.model.control.mark import Mark
-from holdfast.model.control.scope import Scope, ScopeKind
+from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
 from holdfast.model.fleet.balancer_report import BalancerReport
@@ -207,15 +206,16 @@ servers = st.builds(
     warm=st.booleans(),
     workers=mapping(st.builds(WorkerHealth, st.booleans(), texts, maybe(moments))),
 )
-scopes = st.builds(Scope, st.sampled_from(ScopeKind), words | st.builds("{}/{}".format, words, words))
-unnamed_scopes = st.sampled_from((Scope(ScopeKind.SYNCER), Scope(ScopeKind.AGENT)))
-plain_whats = st.sampled_from((IntentKind.PAUSE, IntentKind.DRAIN, IntentKind.DISABLE))
-common = {"scope": scopes | unnamed_scopes, "who": texts, "why": texts, "since": moments}
-intents = st.builds(Intent, what=plain_whats, until=maybe(moments), **common) | st.builds(
-    Intent, what=st.just(IntentKind.WEIGHT), weight=st.integers(0, 100), **common
+scopes = st.builds(
+    Scope,
+    st.sampled_from(sorted(set(ScopeKind) - {ScopeKind.FLEET}, key=str)),
+    words | st.builds("{}/{}".format, words, words),
 )
-allowances = st.builds(Allowance, gate=words, revision=naturals, once=st.just(True), **common) | st.builds(
-    Allowance, gate=words, revision=naturals, until=moments, **common
+unnamed_scopes = st.sampled_from((FLEET, Scope(ScopeKind.SERVER)))
+plain_whats = st.sampled_from((IntentKind.PAUSE, IntentKind.DRAIN, IntentKind.DISABLE, IntentKind.ALLOW))
+common = {"scope": scopes | unnamed_scopes, "who": texts, "why": texts, "since": moments}
+intents = st.builds(Intent, what=plain_whats, until=maybe(moments), revision=naturals, **common) | st.builds(
+    Intent, what=st.just(IntentKind.WEIGHT), weight=st.integers(0, 100), **common
 )
 
 durations = st.timedeltas(timedelta(0), timedelta(days=3_650))
@@ -294,6 +294,5 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "neutron-leader": st.tuples(st.just("neutron-leader"), leaders),
     "server": st.tuples(words, servers),
     "intent": _by_own_name(intents),
-    "allowance": _by_own_name(allowances),
 }
 """By kind: any name and object of it."""

@@ -28,7 +28,6 @@ from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.calico.policy import POLICY, IcmpMatch, Party, Policy, PolicyRule, PolicySpec
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import SUBNET, StaticRoute, Subnet
-from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.intent import INTENT, Intent, IntentKind
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER, Leader
@@ -98,9 +97,14 @@ RULES = PolicySpec(
     egress=(PolicyRule("Allow", 6),),
     selector="has(sg.projectcalico.org/openstack-a)",
 )
-PAUSE = Intent(what=IntentKind.PAUSE, scope=Scope(ScopeKind.AGENT, "r12-07"), who="alice", why="rack move", since=NOON)
-ALLOW = Allowance(
-    gate="brake", scope=Scope(ScopeKind.SYNCER), once=True, revision=9_184_021, who="bob", why="red is gone", since=NOON
+PAUSE = Intent(what=IntentKind.PAUSE, scope=Scope(ScopeKind.HOST, "r12-07"), who="alice", why="rack move", since=NOON)
+ALLOW = Intent(
+    what=IntentKind.ALLOW,
+    scope=Scope(ScopeKind.WORKER, "syncer"),
+    revision=9_184_021,
+    who="bob",
+    why="red is gone",
+    since=NOON,
 )
 SERVING = Server(
     host="ctl-1",
@@ -292,21 +296,21 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         HERE,
         PAUSE.name,
         PAUSE,
-        b"/holdfast/v1/no-region/intents/pause/agent/r12-07",
+        b"/holdfast/v1/no-region/intents/pause/host/r12-07",
         (
-            b'{"what":"pause","scope":{"target":"agent","name":"r12-07"},"who":"alice","why":"rack move",'
+            b'{"what":"pause","scope":{"target":"host","name":"r12-07"},"who":"alice","why":"rack move",'
             b'"since":"2026-11-15T12:00:00Z"}'
         ),
     ),
     (
-        ALLOWANCE,
+        INTENT,
         HERE,
         ALLOW.name,
         ALLOW,
-        b"/holdfast/v1/no-region/allow/brake/syncer",
+        b"/holdfast/v1/no-region/intents/allow/worker/syncer",
         (
-            b'{"gate":"brake","scope":{"target":"syncer"},"revision":9184021,"who":"bob","why":"red is gone",'
-            b'"since":"2026-11-15T12:00:00Z","once":true}'
+            b'{"what":"allow","scope":{"target":"worker","name":"syncer"},"who":"bob","why":"red is gone",'
+            b'"since":"2026-11-15T12:00:00Z","revision":9184021}'
         ),
     ),
 ]
@@ -508,7 +512,7 @@ def test_a_weight_belongs_to_a_weight_intent_alone() -> None:
 
 def test_an_intent_at_the_key_of_another_is_bad() -> None:
     assert (
-        _bad(INTENT, b"/holdfast/v1/no-region/intents/pause/agent/r12-08", INTENT.encode(PAUSE)) is BadReason.WRONG_NAME
+        _bad(INTENT, b"/holdfast/v1/no-region/intents/pause/host/r12-08", INTENT.encode(PAUSE)) is BadReason.WRONG_NAME
     )
 
 
@@ -517,14 +521,14 @@ def test_a_scope_that_needs_a_name_has_one() -> None:
         Scope(ScopeKind.FRONTEND)
 
 
-def test_an_allowance_covers_what_the_operator_saw_and_nothing_later() -> None:
+def test_an_allow_covers_what_the_operator_saw_and_nothing_later() -> None:
     assert ALLOW.covers(9_184_021, NOON)
     assert not ALLOW.covers(9_184_022, NOON)
 
 
-def test_an_allowance_is_for_once_or_for_a_time() -> None:
-    with pytest.raises(ValueError, match="either once or until a time"):
-        Allowance(gate="brake", scope=Scope(ScopeKind.SYNCER), revision=1, who="a", why="b", since=NOON)
+def test_there_is_one_fleet() -> None:
+    with pytest.raises(ValueError, match="it has no name here"):
+        Scope(ScopeKind.FLEET, "prod")
 
 
 def test_a_report_is_cut_to_its_limits_and_counts_what_was_dropped() -> None:

@@ -14,7 +14,6 @@ from holdfast.reconcile import (
     Op,
     Outcome,
     Owned,
-    Pause,
     PauseGate,
     Plan,
     Synced,
@@ -24,6 +23,7 @@ from holdfast.reconcile import (
     plan,
 )
 from holdfast.testing.fault import fault
+from tests.reconcile.pauses import a_pause
 
 T0 = Instant(5_000_000_000_000)
 kinds: Kinds[int] = one_kind("routes")
@@ -162,7 +162,7 @@ def test_a_delete_that_was_withdrawn_meanwhile_starts_its_minute_again() -> None
 def test_at_thirty_percent_no_list_opens_it_only_an_operator() -> None:
     brake = new_brake()
     made = braked(brake, range(30), 100, T0)
-    assert first(made).opens == "holdfast allow agent/brake --once --reason …"
+    assert first(made).opens == "holdfast gate allow agent/brake --once --reason …"
     brake.listed(asked=T0 + seconds(3600))
     assert braked(brake, range(30), 100, T0 + seconds(3601)).ready == []
     assert brake.allow() == 30
@@ -207,7 +207,7 @@ def test_C63_what_was_left_to_an_operator_is_not_released_by_a_list_when_the_win
     brake = new_brake()
     braked(brake, range(20), 100, T0)
     held = braked(brake, range(20, 35), 80, T0 + seconds(30))
-    assert first(held).opens == "holdfast allow agent/brake --once --reason …"
+    assert first(held).opens == "holdfast gate allow agent/brake --once --reason …"
     brake.listed(asked=T0 + seconds(3_600))
     assert braked(brake, range(20, 35), 80, T0 + seconds(3_601)).ready == []
     assert brake.allow() == 15
@@ -226,7 +226,7 @@ def test_what_is_left_after_most_was_withdrawn_needs_a_list_and_no_operator() ->
 
 @fault("C63", without="holdfast.reconcile.brake:Brake._promise")
 def test_C63_a_pause_in_between_does_not_release_what_the_brake_held() -> None:
-    brake, intent = new_brake(), PauseGate[int]("agent r1", pause=Pause("bob", "x", T0))
+    brake, intent = new_brake(), PauseGate[int](pauses=(a_pause("bob", "x", T0),))
     braked(brake, range(20), 100, T0)
     braked(brake, range(20, 28), 80, T0 + seconds(10))
     paused = plan([delete(key) for key in range(20, 28)], [intent, brake], {"routes": 80}, T0 + seconds(20), kinds)
@@ -269,15 +269,15 @@ def test_in_any_minute_no_more_goes_than_the_limits_say(steps: list[tuple[int, i
 
 
 def test_a_pause_holds_everything_says_who_and_why_and_runs_out() -> None:
-    intent = PauseGate[int]("agent r1", pause=Pause("alice", "maintenance", T0, until=T0 + seconds(60)))
+    intent = PauseGate[int](pauses=(a_pause("alice", "maintenance", T0, until=T0 + seconds(60)),))
     closed = intent.judge(create(1), {}, 0, T0)
     assert closed is not None
-    assert closed.detail == "alice: “maintenance”"
-    assert closed.opens == "holdfast resume agent r1, or the end of the pause"
+    assert closed.detail == "alice until 00:01:00Z: “maintenance”"
+    assert closed.opens == "holdfast resume worker routes, or the end of the pause"
     assert intent.judge(create(1), {}, 0, T0 + seconds(60)) is None
 
 
 def test_a_pause_covers_only_what_it_is_about() -> None:
-    intent = PauseGate[int]("frontend web", covers=lambda key: key == 1, pause=Pause("bob", "x", T0))
+    intent = PauseGate[int](lambda _scope, key: key == 1, (a_pause("bob", "x", T0),))
     assert intent.judge(delete(1), {}, 0, T0) is not None
     assert intent.judge(delete(2), {}, 0, T0) is None

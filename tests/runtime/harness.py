@@ -70,7 +70,7 @@ class MemoryPlace:
         self.clock = clock or HandClock()
         self.source: MemorySource[int, str] = MemorySource(owned(want))
         self.target: MemoryTarget[int, str] = MemoryTarget(owned(have), page=page)
-        self.intent: PauseGate[int] = PauseGate("routes")
+        self.intent: PauseGate[int] = PauseGate()
         self.sync = SyncGate({"db": Synced(self.clock.now(), 1)})
         self.brake: Brake[int, str] | None = Brake("routes/brake", KINDS) if braked else None
         gates: tuple[Gate[int, str], ...] = (self.sync, self.intent)

@@ -35,6 +35,7 @@ from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import Decision, DecisionLog, history
+from holdfast.runtime.intents.etcd import SYNCER, EtcdIntents, server_intents
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, LeadershipCell, Leading, TermEnded
 from holdfast.server.identity.gate import IdentityCell, StatusIdentityGate
@@ -129,17 +130,23 @@ class SyncerHarness:
         term = await self.operator.put(key, b"{}")
         leadership, said = leading(term, self.clock)
         decisions = DecisionLog(self._folder / "decisions", "server.syncer")
+        store = self.fake.client(f"syncer {term}")
         syncer = Syncer(
             context=Context(self.clock, Vitals(self.clock), decisions, WorkerMetrics()),
-            store=self.fake.client(f"syncer {term}"),
+            store=store,
             region=self.region,
             inventory=self.inventory,
             run_in_thread=at_once,
             waker=NoWaker(),
             leadership=leadership,
             seen_store=lambda: self.seen_store,
+            intents=self.intents(store),
         )
         return await syncer.begin(said)
+
+    def intents(self, store: FakeClient) -> EtcdIntents:
+        """Intents of the syncer, as a server reads them through this client."""
+        return server_intents(store, self.region, self.clock, self._folder, SYNCER, lambda: self.seen_store, at_once)
 
     async def settled(self) -> SyncerTerm:
         """A leader whose inventory and store carry the same id, after its first pass."""

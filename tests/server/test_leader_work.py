@@ -18,9 +18,9 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.etcd import SYNCER, server_intents
 from holdfast.runtime.paths import RolePaths
 from holdfast.server.election.leadership import LEADERSHIP_CELL, Leadership, LeadershipCell, Leading
-from holdfast.server.intents.store import SYNCER
 from holdfast.server.leader_work import LeaderWork
 from holdfast.server.workers import cells
 from holdfast.store.identity import identity_key
@@ -34,12 +34,15 @@ class Work(LeaderWork):
     """Work that lasts as long as its term, and answers `held`."""
 
     def __init__(self, worker: Worker) -> None:
+        store = FakeStore().client()
+        state = worker.paths.state
         super().__init__(
             worker,
             Leadership.of(worker),
-            FakeStore().client(),
+            store,
             Region(),
             SYNCER,
+            server_intents(store, Region(), worker.clock, state, SYNCER, lambda: None),
             commands=("held",),
             on_follower="is idle",
         )
@@ -148,8 +151,9 @@ def test_a_follower_remembers_pauses_too(tmp_path: Path, monkeypatch: pytest.Mon
         async with running(tmp_path) as work:
             await work.store.put(identity_key(Region()), IDENTITY.encode(Identity("kelp", 1)))
             await work.worker.handlers["pause"](Request("pause", {"reason": "migration"}), ALICE)
-            await until(lambda: work.pauses.load() is not None)
+            remembered = work.worker.paths.state / "intents" / "server.syncer.remembered.json"
+            await until(lambda: remembered.exists() and b"migration" in remembered.read_bytes())
             await work.worker.handlers["resume"](Request("resume", {}), ALICE)
-            await until(lambda: work.pauses.load() is None)
+            await until(lambda: b"migration" not in remembered.read_bytes())
 
     asyncio.run(scenario())

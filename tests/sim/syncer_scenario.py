@@ -24,6 +24,7 @@ from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
+from holdfast.runtime.intents.etcd import SYNCER, server_intents
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.syncer.keys import RegionKeys
@@ -146,6 +147,7 @@ class SyncingServer(SimServer):
             waker=SimWaker(self.writing),
             leadership=leadership,
             seen_store=self.remembered,
+            intents=server_intents(store, REGION, self.clock, self.database.folder / self.name, SYNCER),
             poll_every=POLL,
             resync_interval=self.resync_interval,
         )

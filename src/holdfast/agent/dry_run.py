@@ -21,13 +21,13 @@ from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.agent.target import JournaledTarget
 from holdfast.agent.worker import journal_file, source_watcher
 from holdfast.config.root import Config
-from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.intents.commands import apply_intents
-from holdfast.runtime.intents.file import IntentFile, WorkerIntents
+from holdfast.runtime.intents.commands import forgotten
+from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import RolePaths
 from holdfast.runtime.reconciler.outstanding import OutstandingChange
@@ -90,20 +90,17 @@ async def dry_run(config: Config, store: Store, real: HostDataplane, folder: Pat
     context = Context(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
     memories = {source.name: StoreMemory(folder, ROLE)}
     settings = reconciler_settings(config, store_addresses.addresses)
-    reconciler = AgentReconciler(host_name(config), [source], target, memories, context, settings)
-    _apply_intents(IntentFile(paths, PEERS_WORKER).intents, reconciler, clock)
+    intents = FileIntents(paths, PEERS_WORKER, clock)  # a paused agent would change nothing
+    reconciler = AgentReconciler(
+        host_name(config), [source], target, memories, context, settings, own_intents=intents.all
+    )
+    for name in forgotten(intents):
+        reconciler.sync_gate.forget(name)
     try:
         return await _run_once(reconciler, dataplane, config)
     finally:
         context.decisions.close()
         journal.close()
-
-
-def _apply_intents(intents: WorkerIntents, reconciler: AgentReconciler, clock: Clock) -> None:
-    """Apply what operators asked of the real agent: a paused agent would change nothing."""
-    apply_intents(intents, clock, reconciler.pause_gate, reconciler.loop.place.brake)
-    for name in intents.forgotten:
-        reconciler.sync_gate.forget(name)
 
 
 async def _run_once(reconciler: AgentReconciler, dataplane: ReadOnlyDataplane, config: Config) -> DryRunPlan | None:

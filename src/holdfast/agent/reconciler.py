@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import eq
 from zlib import crc32
 
@@ -22,6 +23,7 @@ from holdfast.agent import host_name
 from holdfast.agent.claims import KINDS, Claim, ClaimKey
 from holdfast.agent.desired.sources import Sources
 from holdfast.agent.desired.watcher import SourceWatcher
+from holdfast.agent.fleet_pause import FLEET_PAUSE, FleetPause
 from holdfast.agent.gates.brake import AgentBrake
 from holdfast.agent.gates.dependents import DependentsGate
 from holdfast.agent.gates.identity import StoreIdentityGate
@@ -35,8 +37,11 @@ from holdfast.agent.source import WantedClaims
 from holdfast.agent.target import JournaledTarget
 from holdfast.config.root import Config
 from holdfast.model.base.time import Duration, Instant
+from holdfast.model.control.intent import Intent
 from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
 from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.intents.applied import AppliedIntents
+from holdfast.runtime.intents.memory import PauseMemory
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.store_guard import StoreGuard
@@ -93,8 +98,10 @@ class AgentReconciler:
         context: Context,
         settings: ReconcilerSettings | None = None,
         offload: Offload = asyncio.to_thread,
+        own_intents: Callable[[], Iterable[Intent]] = tuple,
     ) -> None:
-        """`watchers` are in order of precedence; `memories` has one memory per source."""
+        """`watchers` are in order of precedence; `memories` has one memory per source; `own_intents` returns those of
+        this machine."""
         self.watchers = watchers
         self.target = target
         self.sync_gate = SyncGate({watcher.name: watcher.synced for watcher in watchers})
@@ -108,7 +115,16 @@ class AgentReconciler:
             self.sources.host_revision,
             self._refresh,
         )
-        self.pause_gate: PauseGate[ClaimKey] = PauseGate(NAME)
+        self.pause_gate: PauseGate[ClaimKey] = PauseGate()
+        self._own_intents = own_intents
+        self._fleet_pauses = {
+            one.name: FleetPause(
+                one,
+                PauseMemory(memories[one.name].path.parent, f"{NAME}.{one.name}", [FLEET_PAUSE], offload),
+                partial(self.identity_gate.verdict, one.name),
+            )
+            for one in watchers
+        }
         self.metrics = AgentMetrics(context.metrics.registry)
         self._settings = settings or ReconcilerSettings()
         self._clock = context.clock
@@ -116,6 +132,7 @@ class AgentReconciler:
         self._offload = offload
         self._compaction: asyncio.Task[None] | None = None
         self.loop: Reconciler[ClaimKey, Claim] = Reconciler(self._place(), context, self._settings.pace)
+        self.intents = AppliedIntents(context, self.loop, self.pause_gate, self._all_intents)
 
     @property
     def present(self) -> Present:
@@ -151,6 +168,7 @@ class AgentReconciler:
             same=eq,
             brake=AgentBrake(f"{NAME}/brake", KINDS, settings.limits, self._is_allowed),
             feed=wanted,
+            look_up=self._read_intents,
             quiet=_QUIET,
             read_back=False,  # every handler acknowledges every object itself
         )
@@ -159,7 +177,7 @@ class AgentReconciler:
         """Run until stopped. Programmed objects and the journal stay."""
         await until_first(
             {
-                **{f"watch {watcher.name}": watcher.run(self._wake) for watcher in self.watchers},
+                **{f"watch {watcher.name}": watcher.run(self._wake, self._on_intents) for watcher in self.watchers},
                 "identity": self._watch_identity(),
                 "kernel": self._watch_kernel(),
                 "tick": self._tick(),
@@ -217,6 +235,22 @@ class AgentReconciler:
             return False  # protection: C69
         return any(watcher.name == owner and watcher.is_allowed(change) for watcher in self.watchers)
 
+    def _all_intents(self) -> Iterable[Intent]:
+        yield from self._own_intents()
+        wall = self._clock.wall()
+        for one in self._fleet_pauses.values():
+            yield from one.all(wall)
+
+    async def _read_intents(self, _changes: Sequence[Change[ClaimKey, Claim]]) -> None:
+        """Apply the intents before the gates judge: nothing may pass between a pause and the notice of it."""
+        self.intents.apply()
+
+    async def _on_intents(self) -> None:
+        """Apply and remember intents that changed."""
+        self.intents.apply()
+        for one in self._fleet_pauses.values():
+            await one.save()
+
     async def _refresh(self, source: str) -> None:
         await next(one for one in self.watchers if one.name == source).refresh()
 
@@ -229,8 +263,13 @@ class AgentReconciler:
     async def _watch_identity(self) -> None:
         while True:
             self.identity_gate.invalidated.clear()
+            lists = {name: one.lists for name, one in self._fleet_pauses.items()}
             if await self.identity_gate.check(self._clock.now()):
                 self.loop.dirty.mark_all()
+            for name, one in self._fleet_pauses.items():
+                one.judged(lists[name])
+                await one.save()
+            self.intents.apply()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(IDENTITY_INTERVAL.total_seconds()):  # 3.11's wait_for can swallow a stop
                     await self.identity_gate.invalidated.wait()
@@ -253,6 +292,7 @@ class AgentReconciler:
         """Handle what has no event: an unreadable value that is gone, a journal that has grown."""
         while True:
             await asyncio.sleep(TICK.total_seconds())
+            self.intents.apply()  # some may have expired
             self._wake()
             if self.target.journal.wants_compaction and self._compaction is None:
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")

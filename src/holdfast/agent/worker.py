@@ -34,6 +34,7 @@ from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.config.root import Config
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
@@ -41,6 +42,7 @@ from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.process import boot_id, trim_memory
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.paths import RolePaths
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
@@ -102,11 +104,14 @@ class AgentJob:
         source = source_watcher(config, store, worker.clock, target, macs)
         memories = {source.name: StoreMemory(worker.paths.state, ROLE)}
         settings = reconciler_settings(config, self._store_addresses.addresses)
-        self.reconciler = AgentReconciler(host, [source], target, memories, worker.context, settings)
-        self._intents = IntentCommands(
-            worker, self.reconciler.loop, self.reconciler.pause_gate, self.reconciler.sync_gate
+        intents, here = FileIntents(worker.paths, worker.name, worker.clock), Scope(ScopeKind.HOST, host)
+        self.reconciler = reconciler = AgentReconciler(
+            host, [source], target, memories, worker.context, settings, own_intents=intents.all
         )
-        self._intents.offer()
+        self._intents = IntentCommands(
+            worker.context, reconciler.loop, reconciler.intents, reconciler.sync_gate, here, intents
+        )
+        worker.handlers |= self._intents.handlers()
         commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock, lambda: self._addresses, macs.all)
         worker.handlers |= commands.handlers()
         worker.handlers |= AdoptCommand(self.reconciler, worker.clock, worker.decisions).handlers()
@@ -139,7 +144,7 @@ class AgentJob:
                 passes = self.reconciler.loop.passes
                 await asyncio.to_thread(trim_memory)  # a full comparison takes a tenth more than it keeps
             self.reconciler.measure(self._worker.clock.now())
-            self._intents.readmit_sources()
+            await self._intents.readmit_sources()
             self._addresses = own_addresses(self._config_at_start)
             await asyncio.sleep(_MEASURE.total_seconds())
 

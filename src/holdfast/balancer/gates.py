@@ -22,7 +22,8 @@ from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import KINDS, NO_BACKEND, BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.reconcile import Brake, Change, Closed, Op, PauseGate, Reason
+from holdfast.model.control.scope import Scope, ScopeKind
+from holdfast.reconcile import Brake, Change, Closed, Op, Reason
 
 ANNOUNCED = "announced"
 _ANNOUNCER_SILENT_AFTER = Duration(seconds=30)
@@ -55,21 +56,12 @@ class WarmUpGate:
         return self.warm().judge(None if found is None else found.name, now)
 
 
-@dataclass(slots=True)
-class FrontendPauseGate:
-    """Holds changes of a frontend that an operator paused."""
-
-    frontend_state: FrontendStates
-    _paused: Mapping[str, PauseGate[VipKey]] = field(default_factory=dict)
-
-    def replace(self, paused: Mapping[str, PauseGate[VipKey]]) -> None:
-        """Replace the paused frontends, each with its pause."""
-        self._paused = paused
-
-    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        found = self.frontend_state(change.key.vip)
-        intent = None if found is None else self._paused.get(found.name)
-        return None if intent is None else intent.judge(change, tally, have, now)
+def pause_covers(frontend_state: FrontendStates, scope: Scope, key: VipKey) -> bool:
+    """Tell whether a pause of that scope is about this key: one of a frontend only about its own VIP."""
+    if scope.target is not ScopeKind.FRONTEND:
+        return True
+    found = frontend_state(key.vip)
+    return found is not None and found.name == scope.name
 
 
 @dataclass(slots=True)

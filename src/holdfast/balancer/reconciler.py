@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -19,7 +20,7 @@ from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.pools import Serving
 from holdfast.balancer.desired.state import BalancerState, HealthTransition
-from holdfast.balancer.gates import AnnouncedGate, FrontendPauseGate, HealthGate, HealthReason, VipBrake, WarmUpGate
+from holdfast.balancer.gates import AnnouncedGate, HealthGate, HealthReason, VipBrake, WarmUpGate, pause_covers
 from holdfast.balancer.health import HealthState
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.peers import digest
@@ -76,8 +77,7 @@ class VipReconciler:
         self.dataplane = dataplane
         self.source = source
         self._namespace = namespace
-        self.intent: PauseGate[VipKey] = PauseGate(VIPS_WORKER)
-        self.pauses = FrontendPauseGate(balancer.frontend_state)
+        self.pause_gate: PauseGate[VipKey] = PauseGate(partial(pause_covers, balancer.frontend_state))
         self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(lambda: balancer.warm, balancer.frontend_state)
         self.target = VipTarget(dataplane, self._log_moves)
@@ -113,7 +113,7 @@ class VipReconciler:
             name=VIPS_WORKER,
             source=self.source,
             target=self.target,
-            gates=(self.intent, self.pauses, self.warm_up, self.health, self.sync, self.announced_gate),
+            gates=(self.pause_gate, self.warm_up, self.health, self.sync, self.announced_gate),
             kinds=KINDS,
             show=str,
             same=_same,

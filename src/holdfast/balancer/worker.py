@@ -16,7 +16,6 @@ from holdfast.balancer.commands.control import BalancerCommands
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.open import open_dataplane
 from holdfast.balancer.desired.state import BalancerState
-from holdfast.balancer.intents import BalancerIntentFile
 from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
 from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
@@ -28,10 +27,12 @@ from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.identity import StoreRefusal
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_guard import Offload
 from holdfast.runtime.tasks import until_first
@@ -76,10 +77,17 @@ class BalancerJob:
             namespace=lambda: worker.config.balancer.netns or "",
             on_tick=self._tick,
         )
-        intents = self._watcher or BalancerIntentFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
-        self._commands = BalancerCommands(self.reconciler, intents, worker.clock, worker.decisions, self._store_problem)
-        IntentCommands(worker, self.reconciler.loop, self.reconciler.intent, self.reconciler.sync).offer()
-        worker.handlers |= {**self._commands.handlers(), "about": self._about}
+        own, context, reconciler = FileIntents(worker.paths, worker.name, worker.clock), worker.context, self.reconciler
+        self._commands = commands = BalancerCommands(
+            reconciler,
+            self._watcher or own,
+            context,
+            self._store_problem,
+            own_intents=tuple if self._watcher is None else own.all,
+        )
+        here = Scope(ScopeKind.WORKER, worker.name)
+        intents = IntentCommands(context, reconciler.loop, commands.applied, reconciler.sync, here, own)
+        worker.handlers |= {**intents.handlers(), **commands.handlers(), "about": self._about}
         self._measured = warm.started
 
     async def run(self) -> None:
@@ -118,7 +126,11 @@ class BalancerJob:
         """Answer `holdfast status`: the verdict on the store, while it is not taken as it is."""
         doubt = self._doubt()
         refusal = None if doubt is None else StoreRefusal(doubt.verdict.value, doubt.sentence, doubt.opens)
-        return {"name": self._name, "store_refusal": msgspec.to_builtins(refusal)}
+        return {
+            "name": self._name,
+            "uses_store": self._watcher is not None,
+            "store_refusal": msgspec.to_builtins(refusal),
+        }
 
     def _report(self) -> BalancerReport:
         digests, doubt = self.reconciler.digests(), self._doubt()
@@ -178,7 +190,7 @@ class BalancerJob:
 
     def _has_expired_intent(self) -> bool:
         wall = self._clock.wall()
-        return any(not intent.holds(wall) for intent in self.balancer.holding_intents())
+        return any(not intent.holds(wall) for intent in self._commands.applied.holding)
 
 
 def changes(before: Services, after: Services) -> dict[str, int]:

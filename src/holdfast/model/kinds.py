@@ -15,7 +15,6 @@ from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.calico.policy import POLICY
 from holdfast.model.calico.subnet import SUBNET
-from holdfast.model.control.allowance import ALLOWANCE
 from holdfast.model.control.identity import IDENTITY
 from holdfast.model.control.intent import INTENT
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER
@@ -50,7 +49,6 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     LEADERSHIP,
     SERVER,
     INTENT,
-    ALLOWANCE,
 )
 
 _BY_WORD = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}

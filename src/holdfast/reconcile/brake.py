@@ -85,7 +85,7 @@ class Brake(Generic[K, V]):
         alone = going < self.limits.unattended * of
         if alone and self._confirmed(change.key):
             return None
-        allow = f"holdfast allow {self.name} --once --reason …"
+        allow = f"holdfast gate allow {self.name} --once --reason …"
         opens = f"a fresh list {self.limits.confirm.seconds} s later that agrees, or: {allow}" if alone else allow
         detail = f"would delete {going:,} of {of:,} {kind} ({going / of:.1%})"
         return Closed(BRAKE_GATE, reason, self._since.get(kind, now), opens, detail)
@@ -133,6 +133,11 @@ class Brake(Generic[K, V]):
     def end_allowance(self) -> None:
         """End what an operator allowed for a time."""
         self._allowed_until = NEVER
+
+    def revoke(self) -> bool:
+        """Hold again what was released once and is not applied yet. Returns False if there is no such delete."""
+        had, self._allowed = bool(self._allowed), set()
+        return had
 
     def _allows(self, key: K, now: Instant) -> bool:
         """Return whether an operator allowed this delete: once it is applied, it leaves the limit of later ones as it

@@ -1,12 +1,15 @@
-"""Pause gate: holds every change while an operator has paused this place, until resumed or until the pause expires."""
+"""Pause gate: holds every change while an operator has paused this place or the fleet, until resumed or expired."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Generic
 
 from holdfast.model.base.time import Instant
+from holdfast.model.control.intent import Intent
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile.change import Change, K, Op, V
 from holdfast.reconcile.gate import Closed, Reason
 
@@ -17,39 +20,50 @@ class PauseReason(Reason):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause that an operator asked for. `until` is None for a pause that lasts until it is resumed."""
+    """A pause in force, with its times on the boot clock of this machine."""
 
-    who: str
-    why: str
+    intent: Intent
     since: Instant
     until: Instant | None = None
 
+    @classmethod
+    def of(cls, intent: Intent, wall: datetime, now: Instant) -> Pause:
+        until = None if intent.until is None else now + (intent.until - wall)
+        return cls(intent, now + (intent.since - wall), until)
 
-def everything(_key: object) -> bool:
+    def holds(self, now: Instant) -> bool:
+        return self.until is None or now < self.until
+
+    @property
+    def closed(self) -> Closed:
+        opens = f"holdfast resume {self.intent.scope}" + ("" if self.until is None else ", or the end of the pause")
+        return Closed("intent", PauseReason.PAUSED, self.since, opens, self.intent.sentence)
+
+
+def everything(_scope: Scope, _key: object) -> bool:
     return True
 
 
 @dataclass(slots=True)
 class PauseGate(Generic[K]):
-    """Holds the changes whose key `covers` selects. `name` is the argument of `holdfast pause` and `resume`."""
+    """Holds the changes whose key is in the scope of a pause, as `covers` tells."""
 
-    name: str
-    covers: Callable[[K], bool] = field(default=everything)
-    pause: Pause | None = None
+    covers: Callable[[Scope, K], bool] = field(default=everything)
+    pauses: tuple[Pause, ...] = ()
+
+    def set(self, intents: Iterable[Intent], wall: datetime, now: Instant) -> None:
+        """Replace all pauses."""
+        self.pauses = tuple(Pause.of(intent, wall, now) for intent in intents)
 
     def is_paused(self, now: Instant) -> bool:
-        """True when every key is paused now, not only some."""
-        pause = self.pause
-        return pause is not None and self.covers is everything and (pause.until is None or now < pause.until)
+        """True when every key is paused now, not only those of a frontend."""
+        return any(one.holds(now) and one.intent.scope.target is not ScopeKind.FRONTEND for one in self.pauses)
 
     def is_open(self, now: Instant) -> bool:
-        return self.pause is None
+        return not any(pause.holds(now) for pause in self.pauses)
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        pause = self.pause
-        if pause is None or not self.covers(change.key):
-            return None
-        if pause.until is not None and now >= pause.until:
-            return None
-        opens = f"holdfast resume {self.name}" + ("" if pause.until is None else ", or the end of the pause")
-        return Closed("intent", PauseReason.PAUSED, pause.since, opens, f"{pause.who}: “{pause.why}”")
+        for pause in self.pauses:
+            if pause.holds(now) and self.covers(pause.intent.scope, change.key):
+                return pause.closed
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
 import structlog
@@ -21,13 +21,12 @@ from holdfast.model.control.scope import Scope
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
-from holdfast.runtime.store_memory import StoreMemory
+from holdfast.runtime.intents.commands import PauseCommands
+from holdfast.runtime.intents.etcd import EtcdIntents
+from holdfast.runtime.intents.store import shown_intents
 from holdfast.runtime.tasks import until_first
 from holdfast.server import server_name
 from holdfast.server.election.leadership import Leadership, Leading, while_leading
-from holdfast.server.intents.pause import PauseCommands
-from holdfast.server.intents.pause_memory import PauseMemory
-from holdfast.server.intents.store import EtcdIntents
 from holdfast.store.api import Store
 
 log = structlog.get_logger(__name__)
@@ -50,6 +49,7 @@ class LeaderWork(ABC):
         store: Store,
         region: Region,
         scope: Scope,
+        intents: EtcdIntents,
         *,
         commands: Sequence[str],
         on_follower: str,
@@ -57,9 +57,8 @@ class LeaderWork(ABC):
         self.worker = worker
         self.store = store
         self.leadership = leadership
-        state = worker.paths.state
-        self.pauses = PauseMemory(state, scope, StoreMemory(state, "server").load)
-        self.intents = EtcdIntents(store, region, worker.clock, scope, self.pauses)
+        self.intents = intents
+        self._scope = scope
         self.leader_key = LEADER.key(region, "leader")
         self._commands = commands
         self._on_follower = on_follower
@@ -101,10 +100,6 @@ class LeaderWork(ABC):
         """Called every second; `following` is false while this server leads or its term's work is still stopping."""
         return
 
-    def pause_handlers(self, apply: Callable[[], Awaitable[None]] | None = None) -> Mapping[str, Handler]:
-        """`pause` and `resume`, which any server accepts; a leader applies them at once with `apply`."""
-        return PauseCommands(self.intents, self.worker.clock, self.worker.decisions, apply).handlers()
-
     async def is_confirmed(self, leading: Leading) -> bool:
         """Ask the store whether this term is still ours. Raises `Away` or `StoreError`."""
         confirmed = await self.leadership.confirm(self.store, self.leader_key)
@@ -131,7 +126,12 @@ class LeaderWork(ABC):
         vitals.state = self.follower_state()
         self.clear_metrics()
         declined = dict.fromkeys(self._commands, self._decline)
-        self.worker.handlers |= {**declined, **self.pause_handlers(), **self.follower_handlers()}
+        pauses = PauseCommands(self.intents, self._scope, self.worker.context, None).handlers()
+        self.worker.handlers |= {**declined, **pauses, "intents": self._shown, **self.follower_handlers()}
+
+    async def _shown(self, _request: Request, _who: Who) -> Any:
+        """Show the pauses on a follower as well: it would obey them."""
+        return shown_intents(self.intents, self.worker.clock.wall())
 
     async def _show_following(self) -> None:
         while True:
@@ -150,7 +150,7 @@ class LeaderWork(ABC):
             if self._in_term:
                 continue
             try:
-                await self.intents.read()
+                await self.intents.refresh()
             except Away as away:
                 log.debug("cannot read intents; retrying", error=str(away))
 

@@ -12,10 +12,15 @@ import pytest
 from holdfast.balancer.commands.control import BalancerCommands
 from holdfast.balancer.commands.views import BalancerViews
 from holdfast.balancer.health import HealthState
-from holdfast.balancer.intents import BalancerIntentFile
 from holdfast.model.control.intent import IntentKind
+from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog, history
+from holdfast.runtime.intents.store import FileIntents
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.paths import RolePaths
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
 from tests.balancer.harness import BalancerHarness, simple
@@ -28,9 +33,12 @@ class Operator:
 
     def __init__(self, site: BalancerHarness, folder: Path) -> None:
         self.site = site
-        self.intents = BalancerIntentFile(folder / "intents" / "balancer.backends.json")
+        clock = site.node.clock
+        self.intents = FileIntents(RolePaths("balancer", folder, folder), "vips", clock)
         decisions = DecisionLog(folder / "decisions", "balancer.vips")
-        self.commands = BalancerCommands(site.reconciler, self.intents, site.node.clock, decisions)
+        self.commands = BalancerCommands(
+            site.reconciler, self.intents, Context(clock, Vitals(clock), decisions, WorkerMetrics())
+        )
         self.commands.apply_intents()
 
     async def __call__(self, do: str, name: str, **args: object) -> str:
@@ -154,10 +162,11 @@ def test_intents_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_intent_file_stops_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "intents.json"
+    path = tmp_path / "intents" / "balancer.vips.json"
+    path.parent.mkdir()
     path.write_text("[{")
-    with pytest.raises(RuntimeError, match="repair it, or delete it to drop all intents"):
-        BalancerIntentFile(path)
+    with pytest.raises(RuntimeError, match="fix it, or delete it to drop all intents"):
+        FileIntents(RolePaths("balancer", tmp_path, tmp_path), "vips", SystemClock())
 
 
 def test_an_intent_is_stored_with_operator_and_reason(tmp_path: Path) -> None:

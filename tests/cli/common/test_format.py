@@ -21,5 +21,5 @@ def test_long_times_and_counts() -> None:
 
 
 def test_each_way_to_release_held_changes_is_named_once() -> None:
-    held, pending = {"opens": "holdfast allow routes/brake"}, {"opens": ""}
-    assert list(release_lines([held, held, pending])) == ["To release: holdfast allow routes/brake"]
+    held, pending = {"opens": "holdfast gate allow routes/brake"}, {"opens": ""}
+    assert list(release_lines([held, held, pending])) == ["To release: holdfast gate allow routes/brake"]

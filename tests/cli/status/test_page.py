@@ -56,7 +56,7 @@ BRAKE = {
     "error": None,
     "gate": "brake",
     "reason": "would delete 34,812 of 40,000 routes (87.0%): less than half would stay",
-    "opens": "holdfast allow routes/brake --once --reason …",
+    "opens": "holdfast gate allow routes/brake --once --reason …",
 }
 HEALTHY = StatusView([daemon(SEED, worker("routes", backlog=12_345, lag_s=2.04))])
 TROUBLED = StatusView(
@@ -113,7 +113,7 @@ holdfast 1.2.3   agent   03:07:09Z
 NEEDS YOU  4        handled by itself  2
  1 routes           held by brake for 00:03:34: would delete 34,812 of 40,000 routes (87.0%): less than half would stay
                     To inspect: holdfast plan routes
-                    To release: holdfast allow routes/brake --once --reason …
+                    To release: holdfast gate allow routes/brake --once --reason …
  2 reporter         crash-looping, 7 restarts in 24 h; last failure: exited (exit code 1)
                     To inspect: holdfast history worker/reporter
  3 auditor          objects failing: 2
@@ -147,7 +147,7 @@ def test_sentences_wrap_at_the_width_of_the_terminal_and_commands_do_not() -> No
         " 1 routes           held by brake for 00:03:34: would delete 34,812 of 40,000",
         "                    routes (87.0%): less than half would stay",
         "                    To inspect: holdfast plan routes",
-        "                    To release: holdfast allow routes/brake --once --reason …",
+        "                    To release: holdfast gate allow routes/brake --once --reason …",
     ]
 
 

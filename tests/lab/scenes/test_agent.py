@@ -55,10 +55,10 @@ def test_in_a_lab_an_agent_is_named_by_its_host(lab: Path) -> None:
 
 @needs_etcd
 def test_an_agent_is_paused_and_resumed_by_its_host(lab: Path) -> None:
-    paused = asked(lab, "pause", "agent", "r1-02", "--for", "30m", "--reason", "maintenance")
-    resumed = asked(lab, "resume", "agent", "r1-02")
-    assert paused.output.startswith("agent is paused until ")
-    assert resumed.output == "agent goes on\n"
+    paused = asked(lab, "pause", "host", "r1-02", "--for", "30m", "--reason", "maintenance")
+    resumed = asked(lab, "resume", "host", "r1-02")
+    assert paused.output.startswith("host r1-02 is paused until ")
+    assert resumed.output == "host r1-02 goes on\n"
 
 
 @needs_etcd

@@ -77,7 +77,8 @@ def asked(lab: Path, *words: str) -> Result:
     ("words", "sentence"),
     [
         (["frontend"], "name a frontend; holdfast balancer status lists them."),
-        (["routes", "www"], "unexpected NAME: only frontend and agent take one, routes does not."),
+        (["fleet", "prod"], "there is one fleet: it takes no NAME."),
+        (["syncer"], "'syncer' is not one of 'fleet', 'server', 'worker', 'host', 'frontend', 'backend'"),
     ],
 )
 def test_resume_needs_an_unambiguous_target(tmp_path: Path, words: list[str], sentence: str) -> None:

@@ -16,7 +16,7 @@ def test_an_emptied_database_deletes_nothing(lab: Path) -> None:
     result = broken(lab, "database-emptied")
     assert result.exit_code == 0, result.output
     assert "no recorded change of the inventory deleted it" in result.output
-    assert "To release: holdfast allow syncer/witness --once --reason …" in result.output
+    assert "To release: holdfast gate allow syncer/witness --once --reason …" in result.output
     assert "has written nothing" in result.output
 
 
@@ -41,8 +41,8 @@ def test_a_leader_only_worker_means_the_leaders(lab: Path) -> None:
     def holdfast(*words: str) -> Result:
         return CliRunner().invoke(main, [*words, "--runtime", str(lab / "run")])
 
-    paused = holdfast("pause", "syncer", "--reason", "moving house")
+    paused = holdfast("pause", "worker", "syncer", "--reason", "moving house")
     planned = holdfast("plan", "syncer")
-    assert paused.stderr == "syncer is paused; end it with: holdfast resume syncer\n"
+    assert paused.stderr == "worker syncer is paused; end it with: holdfast resume worker syncer\n"
     assert (planned.exit_code, planned.stderr) == (0, "everything is in sync\n")
-    assert holdfast("resume", "syncer").stderr == "syncer goes on\n"
+    assert holdfast("resume", "worker", "syncer").stderr == "worker syncer goes on\n"

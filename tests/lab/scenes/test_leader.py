@@ -53,9 +53,9 @@ def test_a_server_explains_why_it_does_not_lead(lab: Path) -> None:
     def holdfast(*arguments: str) -> Result:
         return CliRunner().invoke(main, [*arguments, "--runtime", str(lab / "run")])
 
-    assert holdfast("pause", "ctl-1/elector", "--reason", "disk swap").exit_code == 0
+    assert holdfast("pause", "server", "ctl-1", "--reason", "disk swap").exit_code == 0
     explained = holdfast("explain", "server", "ctl-1")
-    assert holdfast("resume", "ctl-1/elector").exit_code == 0
+    assert holdfast("resume", "server", "ctl-1").exit_code == 0
     assert explained.exit_code == 0, explained.output
     assert explained.output.startswith("ctl-1 does not lead")
     assert re.search(r"PAUSED +by \S+: “disk swap”\n +To release: holdfast resume server", explained.output)

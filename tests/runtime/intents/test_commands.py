@@ -16,8 +16,11 @@ from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.decision_log import history
+from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.paths import RolePaths
+from tests.reconcile.pauses import ROUTES
 from tests.runtime.harness import HandClock, MemoryPlace, numbered
 
 ADA = Who(1_000, 77, "ada")
@@ -32,8 +35,11 @@ class Office:
         board = Board.create(folder / "board", ["routes"])
         self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=LogSettings()), self.site.clock, board)
         self.file = paths.state / "intents" / "lab.routes.json"
-        self.intents = IntentCommands(self.worker, self.site.reconciler, self.site.intent, self.site.sync)
-        self.intents.offer()
+        context, reconciler = self.worker.context, self.site.reconciler
+        intents = FileIntents(paths, "routes", self.site.clock)
+        applied = AppliedIntents(context, reconciler, self.site.intent, intents.all)
+        self.intents = IntentCommands(context, reconciler, applied, self.site.sync, ROUTES, intents)
+        self.worker.handlers |= self.intents.handlers()
 
     def ask(self, do: str, **args: Any) -> Any:
         async def asked() -> Any:
@@ -50,11 +56,14 @@ class Office:
 
 def test_a_pause_says_who_why_and_how_to_end_it(tmp_path: Path) -> None:
     office = Office(tmp_path, have=0)
-    assert office.ask("pause", reason="maintenance") == "routes is paused; end it with: holdfast resume routes"
+    assert (
+        office.ask("pause", reason="maintenance")
+        == "worker routes is paused; end it with: holdfast resume worker routes"
+    )
     office.turn()
     assert office.site.there == {}
     assert office.site.reconciler.outstanding()[0].reason == "ada: “maintenance”: an operator paused it"
-    assert office.told() == ["ada asked for pause of routes: “maintenance”"]
+    assert office.told() == ["pause of worker routes by ada: “maintenance”"]
 
 
 def test_a_pause_survives_a_restart_and_a_resume_too(tmp_path: Path) -> None:
@@ -62,13 +71,13 @@ def test_a_pause_survives_a_restart_and_a_resume_too(tmp_path: Path) -> None:
     again = Office(tmp_path, have=0)
     again.turn()
     assert again.site.there == {}
-    assert again.ask("resume") == "routes goes on"
+    assert again.ask("resume") == "worker routes goes on"
     again.turn()
     assert again.site.there == numbered(12)
     last = Office(tmp_path, have=0)
     last.turn()
     assert last.site.there == numbered(12)
-    assert last.told()[-1] == "ada asked for resume of routes"
+    assert last.told()[-1] == "ada asked for resume of worker routes"
 
 
 def test_a_pause_for_a_time_runs_out_also_over_a_restart(tmp_path: Path) -> None:
@@ -103,9 +112,9 @@ def test_an_intent_that_cannot_be_saved_does_not_take_effect(tmp_path: Path) -> 
     office = Office(tmp_path, have=0)
     office.file.parent.parent.mkdir(parents=True)
     office.file.parent.write_text("a file where the folder should be")
-    with pytest.raises(OSError, match="exists"):
+    with pytest.raises(Declined, match="cannot be written: File exists"):
         office.ask("pause", reason="maintenance")
-    assert office.site.intent.pause is None
+    assert office.site.intent.pauses == ()
 
 
 def test_allow_once_lets_exactly_through_what_was_shown(tmp_path: Path) -> None:
@@ -175,15 +184,15 @@ def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_i
 def test_a_forgotten_source_that_delivers_a_list_again_is_not_forgotten_at_the_next_start(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.ask("forget", source="db", reason="gone")
-    office.intents.readmit_sources()
+    asyncio.run(office.intents.readmit_sources())
     assert Office(tmp_path).site.sync.sources == {}
     office.site.sync.note_source("db", Synced(office.site.clock.now(), 7))
-    office.intents.readmit_sources()
+    asyncio.run(office.intents.readmit_sources())
     assert office.told()[-1] == "the forgotten source db has delivered a complete list and counts again"
     assert list(Office(tmp_path).site.sync.sources) == ["db"]
 
 
-@pytest.mark.parametrize("content", [b"rubbish", b"[]", b'{"pause": {"who": "\xff"}}', b""])
+@pytest.mark.parametrize("content", [b"rubbish", b"{}", b'[{"who": {"who": "\xff"}}', b""])
 def test_intents_that_cannot_be_read_stop_the_worker_because_one_could_be_a_pause(
     tmp_path: Path, content: bytes
 ) -> None:
@@ -213,6 +222,5 @@ def test_sync_looks_at_everything_again(tmp_path: Path) -> None:
 def test_a_deadline_does_not_move_with_the_clock_on_the_wall(tmp_path: Path) -> None:
     office = Office(tmp_path, have=0)
     office.ask("pause", reason="tea", **{"for": "10m"})
-    pause = office.site.intent.pause
-    assert pause is not None
+    (pause,) = office.site.intent.pauses
     assert pause.until == office.site.clock.now() + seconds(600)

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
-from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Synced
+from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Synced
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, worker_verdict
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 from holdfast.testing.fault import fault
+from tests.reconcile.pauses import a_pause
 from tests.runtime.harness import HandClock, MemoryPlace, numbered, owned, patient, pulse_backlog, until
 
 TABLES = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b"]))
@@ -192,10 +193,10 @@ async def test_nothing_is_pruned_before_its_source_has_delivered_a_complete_list
 @runs
 async def test_a_pause_holds_everything_and_what_it_held_is_released_when_it_ends(tmp_path: Path) -> None:
     site = MemoryPlace(tmp_path, {**numbered(9), 5: "new", 20: "created"}, numbered(10))
-    site.intent.pause = Pause("ada", "maintenance", site.clock.now())
+    site.intent.pauses = (a_pause("ada", "maintenance", site.clock.now()),)
     await site.turn()
     assert (site.target.calls, site.state, pulse_backlog(site)) == ([], "held: intent", 3)
-    site.intent.pause = None
+    site.intent.pauses = ()
     await site.turn(after=1.1, times=2)
     assert ([change.op for change in site.target.calls], site.state) == ([Op.DELETE, Op.REPLACE, Op.CREATE], "ok")
 
@@ -203,7 +204,7 @@ async def test_a_pause_holds_everything_and_what_it_held_is_released_when_it_end
 @runs
 async def test_a_pause_that_expires_releases_its_changes_by_itself(tmp_path: Path) -> None:
     site = MemoryPlace(tmp_path, numbered(3), {})
-    site.intent.pause = Pause("ada", "tea", site.clock.now(), until=site.clock.now() + seconds(30))
+    site.intent.pauses = (a_pause("ada", "tea", site.clock.now(), until=site.clock.now() + seconds(30)),)
     await site.turn()
     await site.turn(after=29, times=1)
     assert site.there == {}
@@ -214,7 +215,7 @@ async def test_a_pause_that_expires_releases_its_changes_by_itself(tmp_path: Pat
 @runs
 async def test_a_held_change_keeps_its_age(tmp_path: Path) -> None:
     site = MemoryPlace(tmp_path, numbered(3), {})
-    site.intent.pause = Pause("ada", "tea", site.clock.now())
+    site.intent.pauses = (a_pause("ada", "tea", site.clock.now()),)
     began = site.clock.now()
     await site.turn()
     await site.turn(after=100, times=5)
@@ -724,8 +725,8 @@ def change_once(site: MemoryPlace, *, when: int, to: Mapping[int, str], also: Ma
 
 
 async def thirty_held_by_a_pause(site: MemoryPlace, *gone: int) -> None:
-    site.intent.covers = lambda key: key < 30
-    site.intent.pause = Pause("alice", "rack 12", site.clock.now())
+    site.intent.covers = lambda _scope, key: key < 30
+    site.intent.pauses = (a_pause("alice", "rack 12", site.clock.now()),)
     site.want({key: value for key, value in numbered(60).items() if key >= 30 and key not in gone})
     await site.look_at_all()
 
@@ -761,7 +762,7 @@ async def test_what_another_gate_held_counts_for_the_brake_once_that_gate_opens(
     site = MemoryPlace(tmp_path, numbered(60), numbered(60))
     await site.turn()
     await thirty_held_by_a_pause(site)
-    site.intent.pause = None
+    site.intent.pauses = ()
     await site.turn(after=2)
     assert (site.reconciler.held(), len(site.there)) == ({"brake": 30}, 60)
 

@@ -12,12 +12,16 @@ import pytest
 from holdfast.config.root import Config
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.applied import AppliedIntents
+from holdfast.runtime.intents.etcd import server_intents
 from holdfast.runtime.paths import RolePaths
 from holdfast.server.status.commands import StatusCommands, view
 from holdfast.server.status.term import StatusTerm
+from holdfast.testing import FakeStore
 from tests.inventory.harness import endpoint, host
 from tests.server.harness import StatusHarness, Working, agent_key, status_harness
 
@@ -38,7 +42,10 @@ def offered(term: StatusTerm[Any, Any], here: StatusHarness, folder: Path) -> Wo
     name = term.rules.name
     board = Board.create(paths.board, ["supervisor", name])
     worker = Worker(Spec(name, ""), "server", paths, Config(), here.clock, board)
-    StatusCommands(worker, term).offer()
+    scope = Scope(ScopeKind.WORKER, name)
+    intents = server_intents(FakeStore().client(), term.rules.region, here.clock, paths.state, scope)
+    applied = AppliedIntents(worker.context, term.reconciler, term.pause, intents.all)
+    worker.handlers |= StatusCommands(worker, term, applied, intents).handlers()
     return worker
 
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from holdfast.model.base.time import seconds
 from holdfast.model.fleet.observed import AgentSeen
-from holdfast.reconcile import Pause
 from holdfast.server.status.rules.staleness import Backlog, Cause
 from tests.inventory.harness import host
+from tests.reconcile.pauses import a_pause
 from tests.server.harness import StatusHarness, Working, agent_key, status_harness
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def test_held_losses_are_no_backlog(here: StatusHarness, why: str) -> None:
     async def scenario() -> None:
         async with all_alive(here) as working:
             if why == "a pause":
-                working.term.apply_pause(Pause("alice", "maintenance", here.clock.now()))
+                working.term.pause.pauses = (a_pause("alice", "maintenance", here.clock.now()),)
             await silence(here, NAMES)
             for _ in range(200):
                 here.clock.advance(seconds(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +14,12 @@ import pytest
 from holdfast.inventory.changes import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.model.control.allowance import ALLOWANCE, Allowance
-from holdfast.model.control.intent import INTENT
+from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
+from holdfast.model.control.scope import FLEET, Scope
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.intents.pause import PauseCommands
-from holdfast.server.intents.pause_memory import PauseMemory
-from holdfast.server.intents.store import BRAKE, PAUSE, SYNCER, EtcdIntents
+from holdfast.runtime.intents.commands import IntentCommands, PauseCommands
+from holdfast.runtime.intents.etcd import SYNCER, EtcdIntents, server_intents
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.store.identity import read_identity, remember
@@ -27,6 +27,7 @@ from tests.inventory.harness import REGION, endpoint, endpoint_name
 from tests.server.harness import SyncerHarness, at_once, syncer_harness
 
 ALICE = Who(1000, 1, "alice")
+PAUSE, ALLOW = IntentName(IntentKind.PAUSE, SYNCER), IntentName(IntentKind.ALLOW, SYNCER)
 
 
 @pytest.fixture
@@ -35,14 +36,26 @@ def here(tmp_path: Path) -> Iterator[SyncerHarness]:
         yield made
 
 
-async def say(term: SyncerTerm, what: str, reason: str = "", *, within: str | None = None, leads: bool = True) -> str:
+async def say(
+    term: SyncerTerm,
+    what: str,
+    reason: str = "",
+    *,
+    within: str | None = None,
+    leads: bool = True,
+    scope: Scope = SYNCER,
+) -> str:
     """A command to the server of this term, or to another one."""
     args = {"reason": reason, **({"for": within} if within else {})}
     syncer, context = term.syncer, term.syncer.context
-    intents = EtcdIntents(syncer.store, syncer.region, context.clock)
-    apply = term.apply_intents if leads else None
-    pausing = PauseCommands(intents, context.clock, context.decisions, apply)
+    here = syncer.intents if leads else another_server(term)
+    pausing = PauseCommands(here, scope, context, term.applied.apply if leads else None)
     return str(await pausing.handlers()[what](Request(what, args), ALICE))
+
+
+def another_server(term: SyncerTerm) -> EtcdIntents:
+    folder, syncer = Path(mkdtemp()), term.syncer
+    return server_intents(syncer.store, syncer.region, syncer.context.clock, folder, SYNCER, None, at_once)
 
 
 async def allow(term: SyncerTerm, **args: str) -> str:
@@ -56,10 +69,10 @@ def gone(*numbers: int) -> list[WantedObject]:
     return [WantedObject(ENDPOINT, endpoint_name(number)) for number in numbers]
 
 
-def recorded(here: SyncerHarness) -> Allowance:
-    (entry,) = here.entries(ALLOWANCE.key(REGION, BRAKE))
-    found = ALLOWANCE.decode(entry.key, entry.value)
-    assert isinstance(found, Allowance)
+def recorded(here: SyncerHarness) -> Intent:
+    (entry,) = here.entries(INTENT.key(REGION, ALLOW))
+    found = INTENT.decode(entry.key, entry.value)
+    assert isinstance(found, Intent)
     return found
 
 
@@ -73,7 +86,7 @@ def test_a_pause_holds_the_next_leader_before_its_first_write(here: SyncerHarnes
         return said, after.syncer.context.vitals.state
 
     said, state = asyncio.run(scenario())
-    assert said == "syncer is paused; end it with: holdfast resume syncer"
+    assert said == "worker syncer is paused; end it with: holdfast resume worker syncer"
     assert (state, here.stored()) == ("held: intent", {})
     assert here.inventory.waiting() == 1, "nothing is forgotten"
 
@@ -83,7 +96,7 @@ def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: SyncerHarnes
         term = await here.settled()
         said = await say(term, "pause", "migration", leads=False)
         await term.apply_intents()
-        paused = term.pause.pause is not None
+        paused = term.pause.pauses != ()
         here.editor.change([endpoint(1)], who="bob")
         await term.reconciler.turn()
         assert here.stored() == {}
@@ -93,7 +106,7 @@ def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: SyncerHarnes
 
     said, paused, ended = asyncio.run(scenario())
     assert "on the leader, within 2 s" in said
-    assert (paused, ended) == (True, "syncer goes on")
+    assert (paused, ended) == (True, "worker syncer goes on")
     assert here.stored() == here.wanted()
 
 
@@ -190,7 +203,7 @@ def test_agents_honour_an_allowance_for_what_was_deleted_while_it_lasted(here: S
         before = recorded(here).revision
         here.editor.change(gone(*range(40)), who="bob")
         await term.reconciler.turn()
-        await term.intents.extend_allowance(term.fenced, term.target.known)
+        await term.intents.extend_allow(term.fenced, term.target.known)
         return before
 
     before = asyncio.run(scenario())
@@ -219,7 +232,7 @@ def test_an_answer_from_before_a_pause_does_not_undo_it(here: SyncerHarness) -> 
         await asyncio.sleep(0)
         answered.set()
         await asyncio.gather(looking, hearing)
-        assert term.pause.pause is not None
+        assert term.pause.pauses != ()
 
     asyncio.run(scenario())
 
@@ -228,14 +241,21 @@ def test_a_pause_that_is_stored_is_accepted_although_it_cannot_be_applied_yet(he
     async def scenario() -> tuple[str, bool]:
         term = await here.settled()
 
-        async def away() -> None:
-            raise Away("store", "it went")
+        intents, reads = another_server(term), 0
+        refresh = intents.refresh
 
-        intents = EtcdIntents(term.syncer.store, REGION, here.clock)
-        pausing = PauseCommands(intents, here.clock, term.syncer.context.decisions, away)
+        async def away_after_the_first() -> None:
+            nonlocal reads
+            reads += 1
+            if reads > 1:
+                raise Away("store", "it went")
+            await refresh()
+
+        intents.refresh = away_after_the_first  # type: ignore[method-assign]
+        pausing = PauseCommands(intents, SYNCER, term.syncer.context, term.applied.apply)
         said = await pausing.handlers()["pause"](Request("pause", {"reason": "migration"}), ALICE)
         await term.apply_intents()
-        return str(said), term.pause.pause is not None
+        return str(said), term.pause.pauses != ()
 
     said, paused = asyncio.run(scenario())
     assert "on the leader, within 2 s" in said
@@ -257,7 +277,6 @@ def test_a_pause_that_ran_out_is_none(here: SyncerHarness) -> None:
 def test_a_pause_holds_the_syncer_of_a_store_restored_to_before_it(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> tuple[str, int]:
         syncer = (before := await here.settled()).syncer
-        syncer.pauses = PauseMemory(tmp_path, SYNCER, lambda: here.seen_store, at_once)
         sides = await syncer.read_sides(before.fence.term)
         term = SyncerTerm(syncer, before.fence, before.identity_gate, sides)
         backup = here.fake.revision
@@ -270,3 +289,96 @@ def test_a_pause_holds_the_syncer_of_a_store_restored_to_before_it(here: SyncerH
         return syncer.context.vitals.state, len(here.stored())
 
     assert asyncio.run(scenario()) == ("held: intent", 0)
+
+
+def test_a_pause_of_the_fleet_holds_the_syncer_and_outlives_a_takeover(here: SyncerHarness) -> None:
+    async def scenario() -> None:
+        term = await here.settled()
+        said = await say(term, "pause", "moving racks", within="2h", scope=FLEET)
+        assert said == "fleet is paused until 02:16:40Z; end it with: holdfast resume fleet"
+        here.editor.change([endpoint(1)], who="bob")
+        after = await here.lead()
+        await after.reconciler.turn()
+        assert here.stored() == {}
+        (held,) = after.reconciler.outstanding()
+        assert (held.gate, held.opens) == ("intent", "holdfast resume fleet, or the end of the pause")
+        assert held.reason == "alice until 02:16:40Z: “moving racks”: an operator paused it"
+        await say(after, "resume", scope=FLEET)
+        await after.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == here.wanted()
+    about_it = [one for one in here.decisions() if " fleet: " in one]
+    assert sorted(about_it) == ["pause fleet: set", "pause fleet: withdrawn", "resume fleet: asked"]
+
+
+def test_the_pauses_of_fleet_and_worker_end_one_by_one(here: SyncerHarness) -> None:
+    async def scenario() -> list[str]:
+        term = await here.settled()
+        await say(term, "pause", "racks", scope=FLEET)
+        await say(term, "pause", "database")
+        here.editor.change([endpoint(1)], who="bob")
+        states = []
+        for scope in (FLEET, SYNCER):
+            await say(term, "resume", scope=scope)
+            await term.reconciler.turn()
+            states.append(term.syncer.context.vitals.state)
+        return states
+
+    assert asyncio.run(scenario()) == ["held: intent", "ok"]
+
+
+async def revoke(term: SyncerTerm) -> str:
+    context, syncer = term.syncer.context, term.syncer
+    commands = IntentCommands(context, term.reconciler, term.applied, term.sync, SYNCER, syncer.intents)
+    return str(await commands.handlers()["revoke"](Request("revoke", {}), ALICE))
+
+
+def test_an_allow_for_a_time_is_taken_back(here: SyncerHarness) -> None:
+    async def scenario() -> str:
+        here.editor.change([endpoint(n) for n in range(60)], who="bob")
+        term = await here.settled()
+        await allow(term, reason="rack 12", **{"for": "30m"})
+        said = await revoke(term)
+        assert here.entries(INTENT.key(REGION, ALLOW)) == []
+        here.editor.change(gone(*range(40)), who="bob")
+        await term.reconciler.turn()
+        return said
+
+    assert asyncio.run(scenario()) == "syncer/brake holds mass deletes again"
+    assert len(here.stored()) == 60
+
+
+def test_an_allow_for_once_that_is_not_used_yet_is_taken_back(here: SyncerHarness) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(n) for n in range(60)], who="bob")
+        term = await here.settled()
+        here.editor.change(gone(*range(40)), who="bob")
+        await term.reconciler.turn()
+        assert term.reconciler.place.brake is not None
+        assert term.reconciler.place.brake.allow() == 40
+        await revoke(term)
+        await here.compared(term)
+
+    asyncio.run(scenario())
+    assert len(here.stored()) == 60
+
+
+def test_what_was_not_allowed_cannot_be_taken_back(here: SyncerHarness) -> None:
+    async def scenario() -> None:
+        await revoke(await here.settled())
+
+    with pytest.raises(Declined, match="nothing is allowed at syncer/brake"):
+        asyncio.run(scenario())
+
+
+def test_an_allow_that_was_taken_back_does_not_come_back_with_an_extension(here: SyncerHarness) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(n) for n in range(60)], who="bob")
+        term = await here.settled()
+        await allow(term, reason="rack 12", **{"for": "30m"})
+        await here.operator.delete(INTENT.key(REGION, ALLOW))
+        await term.intents.extend_allow(term.fenced, 10**6)
+        assert here.entries(INTENT.key(REGION, ALLOW)) == []
+
+    asyncio.run(scenario())

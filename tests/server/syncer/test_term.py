@@ -17,8 +17,8 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST, Host, HostSpec
-from holdfast.model.control.allowance import ALLOWANCE
 from holdfast.model.control.identity import Identity
+from holdfast.model.control.intent import INTENT
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
 from holdfast.server.identity.verdict import FleetIdentityReason
@@ -308,7 +308,7 @@ def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through
 
     state, opens = asyncio.run(scenario())
     assert len(here.stored()) == 40
-    assert (state, opens) == ("held: brake", "holdfast allow syncer/brake --once --reason …")
+    assert (state, opens) == ("held: brake", "holdfast gate allow syncer/brake --once --reason …")
 
 
 @fault(
@@ -389,15 +389,15 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: SyncerHar
 
         said = await AllowCommands(term, allow).answer(Request("allow", {"reason": "rack 12"}), Who(0, 0, "alice"))
         async with asyncio.timeout(30):
-            while not here.entries(ALLOWANCE.prefix(REGION)):  # noqa: ASYNC110
+            while not here.entries(INTENT.prefix(REGION)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return said, max(write.revision for write in here.fake.history if any(e.entry is None for e in write.events))
 
     said, last_delete = asyncio.run(scenario())
-    (entry,) = here.entries(ALLOWANCE.prefix(REGION))
-    allowance = ALLOWANCE.decode(entry.key, entry.value)
+    (entry,) = here.entries(INTENT.prefix(REGION))
+    allowance = INTENT.decode(entry.key, entry.value)
     assert not isinstance(allowance, Bad)
-    assert (allowance.who, allowance.why, allowance.once) == ("alice", "rack 12", True)
+    assert (allowance.who, allowance.why, allowance.until) == ("alice", "rack 12", None)
     assert last_delete <= allowance.revision < entry.mod_revision
     assert said == "40 go"
 

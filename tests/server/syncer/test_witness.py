@@ -303,7 +303,7 @@ def test_explain_names_the_commands_that_decide_about_an_object_without_a_witnes
     assert text.startswith("endpoint holdfast-w100-eth0 is not wanted but still in the store.")
     assert "WANTED      no, and the inventory has no record of it" in text
     assert "held by witness: no recorded change of the inventory deleted it" in text
-    assert "holdfast allow syncer/witness --once --reason …" in text
+    assert "holdfast gate allow syncer/witness --once --reason …" in text
     assert "holdfast import" in text
     assert "holdfast ignore endpoint r1-holdfast-w100-eth0 --reason …" in text
 

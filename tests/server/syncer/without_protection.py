@@ -9,9 +9,9 @@ from holdfast.inventory.api import Fence
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.identity import Identity
+from holdfast.model.control.intent import Intent
 from holdfast.model.control.mark import Mark
 from holdfast.reconcile import BrakeReason, Change, Op, Outcome
-from holdfast.runtime.intents.file import WorkerIntent
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.rekeying import Rekeying
 from holdfast.server.identity.judge import IdentityJudge
@@ -100,7 +100,7 @@ async def no_mark(_self: SyncerTerm) -> None:
     return
 
 
-async def verdict_ends_first(self: AdoptCommands, asked: WorkerIntent, **_more: object) -> str:
+async def verdict_ends_first(self: AdoptCommands, asked: Intent, **_more: object) -> str:
     """The epoch rises before anything else is done."""
     term, syncer = self._term, self._term.syncer
     sides = await syncer.read_sides(term.fence.term)

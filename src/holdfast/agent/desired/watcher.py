@@ -8,7 +8,7 @@ in which an address has left its old owner and has not reached the new one yet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from random import Random
 from typing import Any
 
@@ -26,8 +26,8 @@ from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
-from holdfast.model.control.allowance import ALLOWANCE
-from holdfast.model.control.scope import ScopeKind
+from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store
@@ -42,6 +42,7 @@ OwnerOf = Callable[[ClaimKey], Owned[Claim] | None]
 """Claim that a key has in the kernel now, as the journal knows it."""
 
 RETRY = Duration(seconds=5)
+SYNCER_ALLOW = IntentName(IntentKind.ALLOW, Scope(ScopeKind.WORKER, "syncer"))
 UNWANTED_LIMIT = 100_000
 """Claims for which the revision is kept at which they became unwanted; beyond it, all count as unwanted since now."""
 
@@ -69,7 +70,7 @@ class SourceWatcher:
         self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own_key, now=clock.now)
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own_key, now=clock.now)
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own_key, now=clock.now)
-        self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own_key, now=clock.now)
+        self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode, own=own_key, now=clock.now)
         self._owner_of = owner_of
         self._tunnel_macs = tunnel_macs or TunnelMacs()
         self.claims = SourceClaims(here, region, self._revision, blocked_by, self._holder)
@@ -86,20 +87,21 @@ class SourceWatcher:
         self._changed: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self.mirrors()}
         self.synced = Synced(clock.now())
 
-    async def run(self, wake: Callable[[], None]) -> None:
-        """Run until cancelled; call `wake` when there is something to take over."""
+    async def run(self, wake: Callable[[], None], on_intents: Callable[[], Awaitable[None]]) -> None:
+        """Run until cancelled; call `wake` when there is something to take over, `on_intents` when intents changed."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self.mirrors():
                 tasks.create_task(self._run_mirror(mirror))
                 tasks.create_task(self._collect_changes(mirror, wake))
-            tasks.create_task(self._run_mirror(self._allowances))
+            tasks.create_task(self._run_mirror(self._intents))
+            tasks.create_task(self._follow_intents(on_intents))
             tasks.create_task(self._migration_check.run(wake))
 
     async def catch_up(self, journaled: Journaled = tuple) -> set[ClaimKey]:
         """Take over everything the mirrors have, as a whole; return the claims that this may have touched."""
         while any(not mirror.settled or mirror.backlog for mirror in self.mirrors()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # loading and collecting need nothing but turns of the loop
-        if not is_complete(self.mirrors()):
+        if not is_complete((*self.mirrors(), self._intents)):  # without the intents, a paused fleet would be changed
             return set()
         touched = self._apply_changes()
         if self.synced.revision is None:
@@ -117,9 +119,18 @@ class SourceWatcher:
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         """Return whether an operator released the syncer's brake for the revision that this delete follows from."""
         since = self._unwanted_since.get(change.key, self._all_unwanted_since)
-        now = self._clock.wall()
-        allowances = self._allowances.objects.values()
-        return any(one.scope.target is ScopeKind.SYNCER and one.covers(since, now) for one in allowances)
+        allow = self._intents.objects.get(INTENT.key(self.region, SYNCER_ALLOW))
+        return allow is not None and allow.covers(since, self._clock.wall())
+
+    def stored_intent(self, name: IntentName) -> Intent | Bad | None:
+        """The intent of that name in the store, as far as it was delivered."""
+        key = INTENT.key(self.region, name)
+        return self._intents.bad.get(key) or self._intents.objects.get(key)
+
+    @property
+    def intent_lists(self) -> int:
+        """Complete lists of intents that the store has delivered."""
+        return self._intents.lists
 
     def has_host(self, name: str) -> bool | None:
         """Return whether the source has a host of that name; None before its first complete list."""
@@ -190,6 +201,12 @@ class SourceWatcher:
             self._changed[mirror].update(delta.key for delta in deltas)
             wake()
             await asyncio.sleep(0)
+
+    async def _follow_intents(self, on_intents: Callable[[], Awaitable[None]]) -> None:
+        await self._intents.wait_synced()
+        while True:
+            await on_intents()
+            await self._intents.take()
 
     def mirrors(self) -> tuple[Mirror[Any], ...]:
         """The mirrors of hosts, endpoints and migrations."""

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.balancer.health import HealthState
 from holdfast.model.base.address import address_order
 from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.intent import Intent
 from holdfast.reconcile import Kinds
 
 
@@ -78,6 +79,8 @@ class AnnounceInput(msgspec.Struct, frozen=True):
     """True while unwanted addresses have to stay because of the warm-up."""
     prober_silent_since: Instant | None = None
     """Last report of a prober that is silent; None while it reports."""
+    pauses: tuple[Intent, ...] = ()
+    """Pauses of the fleet."""
     kept_vips: tuple[str, ...] = ()
     """Addresses of VIPs without a frontend that another gate (brake, pause) holds in the dataplane."""
 

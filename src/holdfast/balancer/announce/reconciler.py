@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.gates import AnnounceGate
@@ -14,10 +14,12 @@ from holdfast.balancer.announce.policy import KINDS, AnnouncedAddress, AnnounceI
 from holdfast.balancer.announce.source import WantedAddresses
 from holdfast.balancer.announce.target import AddressTarget
 from holdfast.model.base.time import Duration
+from holdfast.model.control.intent import Intent
 from holdfast.netlink import ifaddr
 from holdfast.netlink.socket import Netlink
 from holdfast.reconcile import PauseGate, Synced, SyncGate
 from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.outstanding import OutstandingChange
 from holdfast.runtime.reconciler.place import LoopTimings, Place
@@ -28,15 +30,20 @@ _AUDIT = Duration(seconds=30)
 
 
 class AnnounceReconciler:
-    def __init__(self, addresses: AddressTarget, context: Context) -> None:
+    def __init__(
+        self, addresses: AddressTarget, context: Context, own_intents: Callable[[], Iterable[Intent]] = tuple
+    ) -> None:
         self.addresses = addresses
         self.source = WantedAddresses(context.clock)
-        self.intent: PauseGate[AnnouncedAddress] = PauseGate(NAME)
+        self.pause_gate: PauseGate[AnnouncedAddress] = PauseGate()
         self.sync = SyncGate({VIPS_WORKER: Synced(context.clock.now())})
         self._clock = context.clock
         self._wanted: frozenset[AnnouncedAddress] = frozenset()
         self.loop: Reconciler[AnnouncedAddress, None] = Reconciler(
             self._place(), context, LoopTimings(audit=_AUDIT, recheck=Duration(milliseconds=500))
+        )
+        self.intents = AppliedIntents(
+            context, self.loop, self.pause_gate, lambda: (*own_intents(), *self.source.policy.input.pauses)
         )
 
     def _place(self) -> Place[AnnouncedAddress, None]:
@@ -44,7 +51,7 @@ class AnnounceReconciler:
             name=NAME,
             source=self.source,
             target=self.addresses,
-            gates=(self.intent, AnnounceGate(self.source.policy), self.sync),
+            gates=(self.pause_gate, AnnounceGate(self.source.policy), self.sync),
             kinds=KINDS,
             show=str,
             same=lambda _wanted, _held: True,
@@ -59,6 +66,7 @@ class AnnounceReconciler:
     def update(self, received: AnnounceInput) -> None:
         """Take an answer of the VIP reconciler, and compare the addresses that it changes."""
         self.source.update(received)
+        self.intents.apply()
         known = self.sync.sources.get(VIPS_WORKER)
         if known is None or (known.revision, known.unreadable) != (received.revision, received.unreadable):
             self.sync.note_source(VIPS_WORKER, Synced(self._clock.now(), received.revision, received.unreadable))

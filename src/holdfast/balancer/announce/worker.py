@@ -18,9 +18,11 @@ from holdfast.balancer.announce.policy import AnnounceInput
 from holdfast.balancer.announce.reconciler import NAME, AnnounceReconciler
 from holdfast.balancer.announce.target import AddressTarget
 from holdfast.model.base.time import Duration
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.tasks import until_first
 
 ANNOUNCE = Spec(NAME, "holdfast.balancer.announce.worker:announce")
@@ -53,8 +55,9 @@ class Announcer:
         self._worker = worker
         self._addresses = addresses
         self._metrics = AnnounceMetrics(worker.metrics.registry)
-        self._reconciler = AnnounceReconciler(addresses, worker.context)
-        IntentCommands(worker, self._reconciler.loop, self._reconciler.intent, self._reconciler.sync).offer()
+        intents, here = FileIntents(worker.paths, worker.name, worker.clock), Scope(ScopeKind.WORKER, worker.name)
+        self._reconciler = one = AnnounceReconciler(addresses, worker.context, intents.all)
+        worker.handlers |= IntentCommands(worker.context, one.loop, one.intents, one.sync, here, intents).handlers()
 
     async def run(self) -> None:
         """Run until stopped. What is announced stays."""

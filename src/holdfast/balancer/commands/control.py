@@ -4,8 +4,7 @@ weight of a backend."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -18,17 +17,14 @@ from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.commands.trace_flow import trace
 from holdfast.balancer.commands.views import BalancerViews
 from holdfast.balancer.health import HealthEvent, HealthState, InvalidEvent, Signal, step
-from holdfast.balancer.intents import IntentStore
 from holdfast.balancer.reconciler import VipReconciler
-from holdfast.balancer.vip import VipKey
-from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind, IntentName
-from holdfast.model.control.scope import Scope, ScopeKind
-from holdfast.reconcile import Pause, PauseGate
-from holdfast.runtime.clock import Clock
+from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.decision_log import Decision, DecisionLog
-from holdfast.runtime.intents.file import request_intent
+from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.decision_log import Decision
+from holdfast.runtime.intents.applied import AppliedIntents
+from holdfast.runtime.intents.store import IntentStore, request_intent
 
 log = structlog.get_logger(__name__)
 
@@ -51,15 +47,19 @@ class BalancerCommands:
         self,
         reconciler: VipReconciler,
         intents: IntentStore,
-        clock: Clock,
-        decisions: DecisionLog,
+        context: Context,
         store_problem: Callable[[], str] = str,
+        own_intents: Callable[[], Iterable[Intent]] = tuple,
     ) -> None:
-        """`store_problem` says why the store is not taken as it is; empty while it is."""
+        """`intents` has those about frontends and backends, `own_intents` returns others of this machine.
+        `store_problem` says why the store is not taken as it is; empty while it is."""
         self._reconciler = reconciler
         self._intents = intents
-        self._clock = clock
-        self._decisions = decisions
+        self._clock = context.clock
+        self._decisions = context.decisions
+        self.applied = AppliedIntents(
+            context, reconciler.loop, reconciler.pause_gate, lambda: (*own_intents(), *intents.all())
+        )
         self._store_problem = store_problem
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -77,9 +77,8 @@ class BalancerCommands:
     def apply_intents(self) -> None:
         """Apply the stored intents; called after every start and every change."""
         now, wall, balancer = self._clock.now(), self._clock.wall(), self._reconciler.balancer
-        touched = balancer.apply_intents(self._intents.all(), wall, now)
-        self._reconciler.pauses.replace({name: _pause_gate(one, wall, now) for name, one in balancer.pauses.items()})
-        self._reconciler.touch(touched)
+        self.applied.apply()
+        self._reconciler.touch(balancer.apply_intents(self.applied.holding, wall, now))
 
     async def _status(self, _request: Request, _who: Who) -> Any:
         return self._view().status(self._store_problem())
@@ -91,7 +90,8 @@ class BalancerCommands:
         """Answer the announcer, whose request reports what is announced."""
         gate, now = self._reconciler.announced_gate, self._clock.now()
         gate.on_report(request.args.get("announced") or (), request.args.get("outstanding") or {}, now)
-        answer = announce_input(self._reconciler, now)
+        fleet = tuple(one for one in self.applied.holding if one.scope == FLEET)
+        answer = msgspec.structs.replace(announce_input(self._reconciler, now), pauses=fleet)
         gate.on_answer(one.address for one in answer.frontends)
         return msgspec.to_builtins(answer)
 
@@ -123,7 +123,7 @@ class BalancerCommands:
         elif do in _ENDS:
             if do == "enable" and not backend.enabled:
                 raise Declined(f"{name} is disabled in the configuration: set enabled: true there")
-            result = await self._end(do, name)
+            result = await self._end(do, name, who)
         elif do == "weight":
             result = await self._set_weight(name, request, who)
         else:
@@ -137,12 +137,12 @@ class BalancerCommands:
             _find(self._reconciler.balancer.services.frontends, "frontend", name)
             intent = self._intent(IntentKind.PAUSE, scope, request, who)
             await self._intents.keep(intent)
-            result = f"stays as it is programmed now{_until(intent)}, whatever its backends do"
+            result = f"stays as it is programmed now{intent.lasting}, whatever its backends do"
         elif do == "resume":
             if name not in paused:
                 known = ", ".join(sorted(paused)) or "none"
                 raise Declined(f"frontend {name!r} is not paused; paused are: {known}")
-            await self._intents.drop((IntentName(IntentKind.PAUSE, scope),))
+            await self._intents.drop([IntentName(IntentKind.PAUSE, scope)], who.name)
             result = "follows its backends again"
         else:
             raise Declined(f"{do!r} is not a command for a frontend; there are: pause, resume")
@@ -162,24 +162,24 @@ class BalancerCommands:
             self._check_possible(name, event)
         intent = self._intent(what, Scope(ScopeKind.BACKEND, name), request, who)
         await self._intents.keep(intent, instead_of=(_name(IntentKind.PAUSE, name), _name(IntentKind.DISABLE, name)))
-        return _DONE[do] + _until(intent)
+        return _DONE[do] + intent.lasting
 
-    async def _end(self, do: str, name: str) -> str:
+    async def _end(self, do: str, name: str, who: Who) -> str:
         event, what = _ENDS[do]
         self._check_possible(name, event)
-        await self._intents.drop((_name(what, name),))
+        await self._intents.drop([_name(what, name)], who.name)
         return _DONE[do]
 
     async def _set_weight(self, name: str, request: Request, who: Who) -> str:
         weight = request.args.get("weight")
         if weight is None:
-            await self._intents.drop((_name(IntentKind.WEIGHT, name),))
+            await self._intents.drop([_name(IntentKind.WEIGHT, name)], who.name)
             return "has its configured weight again"
         if not isinstance(weight, int) or not 0 <= weight <= 100:
             raise Declined("a weight is a whole number from 0 to 100")
         intent = self._intent(IntentKind.WEIGHT, Scope(ScopeKind.BACKEND, name), request, who, weight)
         await self._intents.keep(intent)
-        return f"{_DONE['weight']} {weight}{_until(intent)}"
+        return f"{_DONE['weight']} {weight}{intent.lasting}"
 
     def _check_possible(self, name: str, event: HealthEvent) -> None:
         """Refuse what the state of the backend does not allow, before it is stored (protection: B10)."""
@@ -189,10 +189,7 @@ class BalancerCommands:
             raise Declined(f"{name}: {sentence}") from sentence
 
     def _intent(self, what: IntentKind, scope: Scope, request: Request, who: Who, weight: int | None = None) -> Intent:
-        asked = request_intent(request, who, self._clock)
-        return Intent(
-            what=what, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until, weight=weight
-        )
+        return request_intent(request, who, self._clock, what, scope, weight)
 
     def _record(self, do: str, scope: Scope, sentence: str, why: str) -> None:
         sentence = f"{sentence}: “{why}”" if why else sentence
@@ -215,13 +212,3 @@ def _find(things: Mapping[str, T], kind: str, name: str) -> T:
 
 def _name(what: IntentKind, name: str) -> IntentName:
     return IntentName(what, Scope(ScopeKind.BACKEND, name))
-
-
-def _pause_gate(intent: Intent, wall: datetime, now: Instant) -> PauseGate[VipKey]:
-    """Gate of a paused frontend. Wall-clock times of this machine become times of its boot clock."""
-    until = None if intent.until is None else now + (intent.until - wall)
-    return PauseGate(str(intent.scope), pause=Pause(intent.who, intent.why, now - (wall - intent.since), until))
-
-
-def _until(intent: Intent) -> str:
-    return "" if intent.until is None else f" until {intent.until:%H:%M:%SZ}"

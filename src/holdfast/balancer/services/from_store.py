@@ -112,13 +112,14 @@ def _without_unknown_backends(frontend: Frontend, backends: Mapping[str, StoredS
 def intents(
     kept: Mapping[IntentName, Intent], config: BalancerSettings, fleet: FleetAddresses, wall: datetime
 ) -> Iterator[Intent]:
-    """Intents about frontends and backends, including those by draining a host. An intent by name has precedence."""
+    """Intents about the fleet, frontends and backends, including those by draining a host. An intent by name has
+    precedence."""
     drained = {
         one.scope.name: one
         for one in kept.values()
         if one.what is IntentKind.DRAIN and one.scope.target is ScopeKind.HOST and one.holds(wall)
     }
-    yield from (one for one in kept.values() if one.scope.target is ScopeKind.FRONTEND)
+    yield from (one for one in kept.values() if one.scope.target in (ScopeKind.FLEET, ScopeKind.FRONTEND))
     by_name = [one for one in kept.values() if one.scope.target is ScopeKind.BACKEND]
     held = {one.scope.name for one in by_name if one.what in (IntentKind.PAUSE, IntentKind.DISABLE) and one.holds(wall)}
     yield from by_name

@@ -66,7 +66,7 @@ _ACCEPTED: Mapping[StoreVerdict, Acceptance] = {
     StoreVerdict.RESTORED: Acceptance.NEWER,
 }
 """Part of a store that is taken under each verdict; nothing of any other store."""
-_SCOPES = (ScopeKind.FRONTEND, ScopeKind.BACKEND, ScopeKind.HOST)
+_SCOPES = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.BACKEND, ScopeKind.HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +157,19 @@ class ServicesWatcher:
         return None if judgement is None or self._acceptance(judgement) is Acceptance.ALL else judgement
 
     def all(self) -> tuple[Intent, ...]:
-        """All intents about frontends and backends, including those by draining a host."""
+        """All intents about the fleet, frontends and backends, including those by draining a host."""
         served = self._served
         config = served.configuration(self._base)
         return tuple(from_store.intents(values(served.intents), config, served.fleet, self._clock.wall()))
 
-    async def keep(self, intent: Intent, instead_of: tuple[IntentName, ...] = ()) -> None:
+    async def keep(self, intent: Intent, instead_of: Collection[IntentName] = ()) -> None:
         others = [self._end(name) for name in instead_of if name != intent.name]
         await self._write([*others, Put(INTENT.key(self._region, intent.name), INTENT.encode(intent))])
 
-    async def drop(self, names: tuple[IntentName, ...]) -> None:
+    async def drop(self, names: Collection[IntentName], who: str) -> bool:
+        wall, known = self._clock.wall(), [self._served.intents.get(name) for name in names]
         await self._write([self._end(name) for name in names])
+        return any(one is not None and one.value.holds(wall) for one in known)
 
     def _end(self, name: IntentName) -> Put | Delete:
         """End an intent. While the store is in doubt, other balancers remember it and do not follow a delete: they get

@@ -1,12 +1,16 @@
-"""Commands to a running worker: pause, resume, sync, plan, allow, source forget."""
+"""Commands to a running worker: pause, resume, sync, plan, gate list, allow and revoke, source forget."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast.cli.common.control_socket import (
     LEADER_ONLY,
@@ -14,9 +18,12 @@ from holdfast.cli.common.control_socket import (
     runtime_flag,
     send_command,
     workers,
+    workers_named,
 )
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.cli.daemons.agent import worker_of
+from holdfast.cli.status.view import StatusView, read_status
+from holdfast.model.control.intent import IntentKind
 
 _SHOWN = 20
 _NOT_COMPARED_YET = "no comparison has finished since the start: see holdfast status"
@@ -25,45 +32,73 @@ reason_flag = click.option("--reason", required=True, help="Why; recorded with y
 within_flag = click.option("--for", "within", metavar="30m", help="Expire after this duration.")
 
 
+KINDS = ("fleet", "server", "worker", "host", "frontend", "backend")
+_kind = click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+
+
 @click.command()
-@click.argument("worker")
+@_kind
 @click.argument("name", required=False)
 @within_flag
 @reason_flag
 @runtime_flag
-def pause(worker: str, name: str | None, within: str | None, reason: str, runtime: Path) -> None:
-    """Hold all changes of WORKER, of `agent HOST`, or of `frontend NAME`, until `holdfast resume`.
+def pause(kind: str, name: str | None, within: str | None, reason: str, runtime: Path) -> None:
+    """Hold all changes of KIND NAME, until `holdfast resume` or the end of --for.
 
-    Held changes are applied after the pause. A pause of syncer, agent-status or endpoint-status stays in force when
-    the leader changes.
+    KIND is fleet (every server, agent and balancer that uses the store), server (takes no part in elections), worker,
+    host, frontend or backend. Held changes are applied after the pause: what then differs. A pause of the fleet and of
+    a worker of the leader is stored in etcd; every daemon remembers it on disk.
     """
-    target, command, args = _target(runtime, worker, name, "pause")
-    click.echo(
-        send_command(runtime, target, command, reason=reason, **args, **({"for": within} if within else {})), err=True
-    )
+    target, command, args = _target(runtime, kind, name, "pause")
+    within_args = {"for": within} if within else {}
+    click.echo(send_command(runtime, target, command, reason=reason, **args, **within_args), err=True)
+    if kind == "fleet" and not within:
+        click.echo("it has no end: holdfast status asks for one until it is resumed", err=True)
 
 
 @click.command()
-@click.argument("worker")
+@_kind
 @click.argument("name", required=False)
 @runtime_flag
-def resume(worker: str, name: str | None, runtime: Path) -> None:
-    """End a pause of WORKER, of `agent HOST`, or of `frontend NAME`."""
-    target, command, args = _target(runtime, worker, name, "resume")
+def resume(kind: str, name: str | None, runtime: Path) -> None:
+    """End a pause of KIND NAME: see holdfast pause --help."""
+    target, command, args = _target(runtime, kind, name, "resume")
     click.echo(send_command(runtime, target, command, **args), err=True)
 
 
-def _target(runtime: Path, worker: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
+def _target(runtime: Path, kind: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
     """Return worker, command and arguments for a pause or its end."""
-    if worker == "frontend":
-        if name is None:
-            raise click.UsageError("name a frontend; holdfast balancer status lists them.")
-        return "balancer", "frontend", {"do": action, "name": name}
-    if worker == "agent" and name is not None:
+    if kind == "fleet":
+        if name is not None:
+            raise click.UsageError("there is one fleet: it takes no NAME.")
+        return _any_server(runtime), f"{action}-fleet", {}
+    if kind == "server":
+        return _server(runtime, name), action, {}
+    if name is None:
+        look = "; holdfast balancer status lists them" if kind in ("frontend", "backend") else ""
+        raise click.UsageError(f"name a {kind}{look}.")
+    if kind in ("frontend", "backend"):
+        return "balancer", kind, {"do": action, "name": name}
+    if kind == "host":
         return worker_of(runtime, name), action, {}
-    if name is not None:
-        raise click.UsageError(f"unexpected NAME: only frontend and agent take one, {worker} does not.")
-    return _of_leader(runtime, worker), action, {}
+    return _of_leader(runtime, name), action, {}
+
+
+def _server(runtime: Path, name: str | None) -> str:
+    """Return the elector of that server, or of the only one here."""
+    if name is None or f"{name}/elector" in workers_named(runtime, "elector"):
+        return f"{name}/server" if name else "server"
+    if send_command(runtime, "server", "about")["name"] != name:
+        raise click.ClickException(f"server {name} does not run here: run this on its host")
+    return "server"
+
+
+def _any_server(runtime: Path) -> str:
+    """Return a server of this machine: any of them stores the intent for the fleet."""
+    found = workers_named(runtime, "elector")
+    if not found:
+        raise click.ClickException("no server is running here: run this on a host with holdfast server")
+    return found[0]
 
 
 def _of_leader(runtime: Path, worker: str) -> str:
@@ -94,7 +129,51 @@ def plan(worker: str, output: str, runtime: Path) -> None:
         _show(held["objects"], held["total"])
 
 
-@click.command()
+@click.group()
+def gate() -> None:
+    """Show closed gates, release one, or take that back."""
+
+
+@gate.command("list")
+@output_flag
+@runtime_flag
+def list_gates(output: str, runtime: Path) -> None:
+    """Show the gates that hold changes, what releases them, and what operators have allowed."""
+    view = asyncio.run(read_status(runtime))
+    if output == "json":
+        click.echo(json.dumps({"held": view.held, "intents": msgspec.to_builtins(view.intents)}, indent=2))
+        return
+    closed = sorted({(worker, one["gate"], one["reason"], one["opens"]) for worker, one in _held(view) if one["gate"]})
+    counts = Counter((worker, one["gate"]) for worker, one in _held(view))
+    for worker, kind, reason, opens in closed:
+        click.echo(f"{worker}/{kind}   holds {counts[worker, kind]:,}: {reason}")
+        click.echo(f"    To release: {opens}")
+    for intent in view.intents:
+        if intent.what is IntentKind.ALLOW:
+            once = "" if intent.until else " once"
+            click.echo(f"{intent.scope.name}/brake   allowed{once} by {intent.sentence}")
+            click.echo(f"    To take it back: holdfast gate revoke {intent.scope.name}/brake")
+    if not closed and not view.intents:
+        click.echo("no gate holds anything", err=True)
+
+
+def _held(view: StatusView) -> Iterator[tuple[str, dict[str, Any]]]:
+    for worker, held in view.held.items():
+        yield from ((worker, one) for one in held)
+
+
+@gate.command()
+@click.argument("gate")
+@runtime_flag
+def revoke(gate: str, runtime: Path) -> None:
+    """Take an allow of GATE (such as syncer/brake) back: the rest of its time, or what it has not released yet."""
+    worker, _, kind = gate.rpartition("/")
+    if kind != "brake":
+        raise click.UsageError(f"{gate!r} has nothing to take back: only a brake is allowed for longer than a moment.")
+    click.echo(send_command(runtime, _of_leader(runtime, worker), "revoke"), err=True)
+
+
+@gate.command()
 @click.argument("gate")
 @click.option("--once", is_flag=True, help="Release exactly what is held now.")
 @within_flag

@@ -19,7 +19,7 @@ from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, FlagValue
 from holdfast.reconcile import Away
-from holdfast.runtime.intents.file import IntentsUnreadable
+from holdfast.runtime.intents.store import IntentsUnreadable
 from holdfast.runtime.log import setup_logging
 from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError

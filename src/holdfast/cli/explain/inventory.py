@@ -73,7 +73,7 @@ def _unwanted(changes: list[dict[str, Any]]) -> str:
 
 def _choices(change: dict[str, Any]) -> Iterator[str]:
     """Yield the commands that decide about an object without a witness."""
-    yield row("", "To delete it, with all others that are shown: holdfast allow syncer/witness --once --reason …")
+    yield row("", "To delete it, with all others that are shown: holdfast gate allow syncer/witness --once --reason …")
     yield row("", "To keep it, in the inventory: holdfast import")
     yield row("", f"To leave it alone for good: holdfast ignore {change['key']} --reason …")
 

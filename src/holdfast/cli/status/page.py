@@ -25,6 +25,7 @@ from holdfast.cli.common.format import count, output_flag, short
 from holdfast.cli.status import observed
 from holdfast.cli.status.problems import problems
 from holdfast.cli.status.view import Problem, StatusView, read_status
+from holdfast.model.control.intent import IntentKind
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.server.election.views import ElectorView
 
@@ -69,6 +70,8 @@ def _print(view: StatusView, output: str, *, clear: bool) -> None:
             "balancers": view.balancers,
             "verdict": view.verdict,
             "seen": view.seen,
+            "intents": view.intents,
+            "unreached": view.unreached,
         }
         click.echo(json.dumps(msgspec.to_builtins(document), indent=2))
     else:
@@ -96,6 +99,7 @@ def render(view: StatusView, now: datetime, width: int | None = None) -> str:
     lines.append(f"NEEDS YOU  {needed}        handled by itself  {len(found) - needed}")
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number, width)
+    lines += _paused(view)
     lines += _leadership(view.servers)
     lines += agent_lines(view.agents)
     for one in view.reports:
@@ -118,6 +122,16 @@ def _seen_from(servers: Sequence[ElectorView]) -> str:
 def _viewpoint(servers: Sequence[ElectorView]) -> ElectorView | None:
     """Return the server whose view the page shows: the leader, else the first."""
     return next((server for server in servers if server.phase == "leading"), servers[0] if servers else None)
+
+
+def _paused(view: StatusView) -> list[str]:
+    """Return the block of pauses: what, until when, by whom, and why."""
+    found = [one for one in view.intents if one.what is IntentKind.PAUSE]
+    if not found:
+        return []
+    wide = max(len(str(one.scope)) for one in found)
+    rows = [f"{one.scope!s:<{wide}}   {one.lasting.strip() or 'no end'}   by {one.who}: “{one.why}”" for one in found]
+    return ["", *(f"{'PAUSED' if not number else '':<9}{row}" for number, row in enumerate(rows))]
 
 
 def _leadership(servers: Sequence[ElectorView]) -> list[str]:

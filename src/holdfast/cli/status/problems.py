@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ from holdfast.cli.common.format import clock, short
 from holdfast.cli.status import observed
 from holdfast.cli.status.verdicts import fold
 from holdfast.cli.status.view import Problem, StatusView
+from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.scope import FLEET, ScopeKind
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.server.election.views import ElectorView
 
@@ -32,6 +35,7 @@ def problems(view: StatusView) -> list[Problem]:
     found += verdicts.problems
     for server in view.servers:
         found += _not_a_candidate(server)
+    found += _pauses(view)
     for agent in view.agents:
         found += agent_problems(agent)
     for one in view.reports:
@@ -50,6 +54,31 @@ def _not_a_candidate(server: ElectorView) -> Iterator[Problem]:
     if server.paused:
         sentence = f"not a candidate for leader: paused by {server.paused}"
         yield Problem(server.name, sentence, release="holdfast resume server", needs_action=False)
+
+
+def pauses(view: StatusView) -> list[Intent]:
+    """Pauses in force that hold changes."""
+    scopes = (ScopeKind.BACKEND, ScopeKind.SERVER)
+    return [one for one in view.intents if one.what is IntentKind.PAUSE and one.scope.target not in scopes]
+
+
+def _pauses(view: StatusView) -> Iterator[Problem]:
+    """Yield one problem for each pause; one without an end needs action."""
+    waiting = Counter(
+        one["opens"].partition(",")[0] for held in view.held.values() for one in held if one["gate"] == "intent"
+    )
+    for one in pauses(view):
+        resume = f"holdfast resume {one.scope}"
+        many = f"{waiting[resume]:,} changes wait" if waiting[resume] > 1 else "1 change waits"
+        count = f"; {many}" if waiting[resume] else ""
+        ends = "" if one.until else "; it has no end"
+        yield Problem(
+            str(one.scope), f"paused by {one.sentence}{count}{ends}", release=resume, needs_action=one.until is None
+        )
+    if any(one.scope == FLEET for one in view.intents):
+        for name in view.unreached:
+            sentence = "serves from a file, so the pause of the fleet does not reach it"
+            yield Problem(name, sentence, fix="holdfast pause worker vips --reason …", needs_action=False)
 
 
 def _gone(one: DaemonReport) -> Problem:
@@ -110,7 +139,7 @@ def _held(name: str, held: list[dict[str, Any]]) -> Iterator[Problem]:
     """Yield one problem per gate and reason, with the longest wait."""
     groups: dict[tuple[str, str, str, str], float] = {}
     for one in held:
-        if one["gate"]:
+        if one["gate"] and one["gate"] != "intent":
             also = f"; {one['also']}" if one.get("also") else ""
             key = one["gate"], f"{one['reason']}{also}", one["opens"], one.get("look", f"holdfast plan {name}")
             groups[key] = max(groups.get(key, 0.0), one["since_s"])

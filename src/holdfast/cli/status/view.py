@@ -14,6 +14,7 @@ from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CannotTell, label, no_daemon, roles
 from holdfast.cli.status import observed
 from holdfast.model.control.identity import StoreRefusal
+from holdfast.model.control.intent import Intent, IntentName
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
@@ -56,6 +57,10 @@ class StatusView:
     """Verdict of the leader's syncer on inventory and store, if the leader runs here and has one."""
     seen: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """Hosts and endpoints as the leader's status workers see them, if the leader runs here."""
+    intents: Sequence[Intent] = ()
+    """What operators asked for at run time, as the workers here obey it; each once."""
+    unreached: Sequence[str] = ()
+    """Balancers that serve from a file, so that no pause of the fleet reaches them."""
 
 
 async def read_status(runtime: Path) -> StatusView:
@@ -90,6 +95,8 @@ async def read_status(runtime: Path) -> StatusView:
         answers.balancers,
         answers.verdict,
         answers.seen,
+        sorted(answers.intents.values(), key=lambda one: str(one.name)),
+        answers.unreached,
     )
 
 
@@ -103,9 +110,14 @@ class _Answers:
     balancers: dict[str, StoreRefusal] = field(default_factory=dict)
     verdict: FleetVerdict | None = None
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    intents: dict[IntentName, Intent] = field(default_factory=dict)
+    unreached: list[str] = field(default_factory=list)
 
     async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
         """Ask one worker."""
+        if worker.pid is not None:  # one that obeys no intents does not know the command
+            obeyed = msgspec.convert(await _query_worker(socket, worker.name, "intents") or [], list[Intent])
+            self.intents |= {one.name: one for one in obeyed}
         is_held = worker.state.startswith("held")
         if is_held or worker.name == SYNCER_WORKER:  # a verdict stands even while nothing is held
             outstanding = await _query_worker(socket, worker.name, "held") or {}
@@ -124,6 +136,8 @@ class _Answers:
             case "peers":
                 self.agents.append(msgspec.convert(about, AgentDetails))
             case "vips":
+                if not about["uses_store"]:
+                    self.unreached.append(about["name"])
                 if about["store_refusal"] is not None:
                     self.balancers[about["name"]] = msgspec.convert(about["store_refusal"], StoreRefusal)
             case _:

@@ -1,4 +1,4 @@
-"""Scopes of intents and allowances, such as one agent, one frontend, or the syncer."""
+"""Scopes of intents: the whole fleet, a server, a worker, a host, a frontend, a backend, or a source of an agent."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from holdfast.model.base.name import NameRefused, escape, segments, unescape
 
 
 class ScopeKind(Enum):
-    """Kinds of scopes."""
+    """Kinds of scopes; the KIND of `holdfast pause KIND NAME`."""
 
+    FLEET = "fleet"
     SERVER = "server"
-    SYNCER = "syncer"
-    AGENT_STATUS = "agent-status"
-    ENDPOINT_STATUS = "endpoint-status"
-    AGENT = "agent"
-    BALANCER = "balancer"
+    WORKER = "worker"
     HOST = "host"
     FRONTEND = "frontend"
     BACKEND = "backend"
+    SOURCE = "source"
 
 
-_UNNAMED = frozenset(ScopeKind) - {ScopeKind.HOST, ScopeKind.FRONTEND, ScopeKind.BACKEND}
-"""Without a name they mean all of the region."""
+_UNNAMED = frozenset({ScopeKind.FLEET, ScopeKind.SERVER})
+"""Without a name, a server is the one that was asked."""
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`Scope(ScopeKind.AGENT, "r12-07")` is one agent, `Scope(ScopeKind.AGENT)` all of them."""
+    """`Scope(ScopeKind.HOST, "r12-07")` is one host, `Scope(ScopeKind.FLEET)` the whole fleet."""
 
     target: ScopeKind
     name: str = ""
@@ -37,6 +35,8 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def __post_init__(self) -> None:
         if not self.name and self.target not in _UNNAMED:
             raise ValueError(f"a {self.target.value} needs a name here")
+        if self.name and self.target is ScopeKind.FLEET:
+            raise ValueError("there is one fleet, so it has no name here")
 
     def __str__(self) -> str:
         return f"{self.target.value} {self.name}" if self.name else self.target.value
@@ -56,3 +56,6 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             return cls(ScopeKind(word), unescape(names[0]) if names else "")
         except ValueError as error:
             raise NameRefused(str(error)) from None
+
+
+FLEET = Scope(ScopeKind.FLEET)

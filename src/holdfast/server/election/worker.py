@@ -19,14 +19,18 @@ from holdfast.config.sections.store import StoreSettings
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
+from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.file import IntentFile, WorkerIntent, WorkerIntents, request_intent
+from holdfast.runtime.intents.commands import PauseCommands
+from holdfast.runtime.intents.etcd import server_intents
+from holdfast.runtime.intents.store import FileIntents, request_intent, shown_intents
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.tasks import until_first
@@ -71,7 +75,12 @@ class ElectorJob:
         self._unreached = self._unreadable = ""
         self.identity = IdentityCheck(self._store, self._region, StoreMemory(worker.paths.state, "server"))
         self._name_conflict = ""
-        self._intent_file = IntentFile(worker.paths, worker.name)
+        self._intents = FileIntents(worker.paths, worker.name, worker.clock)
+        self._scope = Scope(ScopeKind.SERVER, server_name(worker))
+        state = worker.paths.state
+        self._fleet_intents = server_intents(
+            self._store, self._region, worker.clock, state, FLEET, StoreMemory(state, "server").load
+        )
         now = worker.clock.wall()
         namespace = predecessor.pid_namespace()
         self._me = Leader(server_name(worker), socket.gethostname(), os.getpid(), boot_id(), namespace, now)
@@ -107,12 +116,16 @@ class ElectorJob:
             is_dead=self._is_dead,
             on_name_taken=self._on_name_taken,
         )
+        fleet = PauseCommands(
+            self._fleet_intents, FLEET, worker.context, None, ", obeyed by every daemon within seconds"
+        )
         worker.handlers |= {
             "about": self._about,
             "host": self._host,
             "step-down": self._step_down,
-            "pause": self._pause,
-            "resume": self._resume,
+            "intents": self._shown_intents,
+            **PauseCommands(self._intents, self._scope, worker.context, self._apply_pause).handlers(),
+            **{f"{name}-fleet": handler for name, handler in fleet.handlers().items()},
         }
 
     async def run(self) -> None:
@@ -170,6 +183,7 @@ class ElectorJob:
     async def _check_identity_periodically(self) -> None:
         while True:
             await asyncio.sleep(_IDENTITY_EVERY.total_seconds())
+            await self._remember_fleet_pause()
             try:
                 judgement = await self.identity.check(self._worker.clock.now())
                 if judgement.verdict is StoreVerdict.UNNAMED and self._creates_identity():
@@ -300,8 +314,7 @@ class ElectorJob:
             raise Declined(str(error)) from error
 
     def _pause_sentence(self) -> str:
-        pause = self._intent_file.intents.pause
-        return f"{pause.who}{pause.lasting}: “{pause.why}”" if pause and self._is_pause_wanted() else ""
+        return next((one.sentence for one in self._pauses()), "")
 
     async def _store_seen(self) -> StoreSeen:
         sent = self._worker.clock.now()
@@ -316,45 +329,42 @@ class ElectorJob:
     async def _step_down(self, request: Request, who: Who) -> str:
         if self.elector.state.phase is not ElectionPhase.LEADING:
             raise Declined(f"{self._me.name} does not lead; holdfast leader shows which server does")
-        self._record_request("step-down", request_intent(request, who, self._worker.clock))
+        self._record_request(
+            "step-down", request_intent(request, who, self._worker.clock, IntentKind.PAUSE, self._scope)
+        )
         self.elector.leave(LossReason.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
         return f"{self._me.name} steps down"
 
-    async def _pause(self, request: Request, who: Who) -> str:
-        asked = request_intent(request, who, self._worker.clock)
-        self._intent_file.write(WorkerIntents(pause=asked))
-        self._record_request("pause", asked)
-        self._apply_pause()
-        return f"{self._me.name} neither leads nor campaigns{asked.lasting}; end it with: holdfast resume server"
-
-    async def _resume(self, request: Request, who: Who) -> str:
-        if not self._is_pause_wanted():
-            raise Declined(f"{self._me.name} is not paused")
-        self._intent_file.write(WorkerIntents())
-        self._record_request(
-            "resume", WorkerIntent(who.name, str(request.args.get("reason", "")), self._worker.clock.wall())
-        )
-        self._apply_pause()
-        return f"{self._me.name} takes part in elections again"
-
     def _apply_pause(self) -> None:
         """Apply the operator's pause. It survives restarts and ends with `resume` or when it expires."""
-        wanted, paused = self._is_pause_wanted(), LossReason.PAUSED in self.elector.state.withheld
+        wanted, paused = bool(self._pauses()), LossReason.PAUSED in self.elector.state.withheld
         if wanted and not paused:
             self.elector.leave(LossReason.PAUSED)
         elif paused and not wanted:
             log.info("pause is over; taking part in elections again", server=self._me.name)
             self.elector.rejoin(LossReason.PAUSED)
 
-    def _is_pause_wanted(self) -> bool:
-        pause = self._intent_file.intents.pause
-        return pause is not None and not pause.is_over(self._worker.clock.wall())
+    def _pauses(self) -> list[Intent]:
+        """The pause of this server, if there is one in force."""
+        wall = self._worker.clock.wall()
+        return [one for one in self._intents.all() if one.holds(wall)]
 
-    def _record_request(self, what: str, asked: WorkerIntent) -> None:
+    async def _shown_intents(self, _request: Request, _who: Who) -> Any:
+        wall = self._worker.clock.wall()
+        return [*shown_intents(self._intents, wall), *shown_intents(self._fleet_intents, wall)]
+
+    async def _remember_fleet_pause(self) -> None:
+        """Read the pause of the fleet, which does not concern elections, for `status` and the memory on disk."""
+        try:
+            await self._fleet_intents.refresh()
+        except (StoreAway, StoreError) as error:
+            log.debug("cannot read the pause of the fleet; retrying", error=str(error))
+
+    def _record_request(self, what: str, asked: Intent) -> None:
         why = f": “{asked.why}”" if asked.why else ""
         sentence = f"{asked.who} asked {self._me.name} to {what}{asked.lasting}{why}"
         log.info("operator request", details=sentence)
-        record = Decision(asked.at, "elector", what, "leader", "asked", sentence)
+        record = Decision(asked.since, "elector", what, "leader", "asked", sentence)
         self._worker.decisions.write([record])
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
-import structlog
 
+from holdfast.model.control.intent import IntentKind
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.observed import AgentSeen
-from holdfast.reconcile import PauseGate
-from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
-from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.commands import IntentCommands
-from holdfast.runtime.intents.file import request_intent
+from holdfast.runtime.intents.applied import AppliedIntents
+from holdfast.runtime.intents.commands import IntentCommands, record
+from holdfast.runtime.intents.store import IntentStore, request_intent
 from holdfast.server.status.migration_notices import MigrationNotices
 from holdfast.server.status.rules.mass_loss import GATE
 from holdfast.server.status.term import StatusTerm
-
-log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -28,16 +26,24 @@ LISTED = 1_000
 
 
 class StatusCommands(Generic[T, V]):
-    def __init__(self, worker: Worker, term: StatusTerm[T, V], notices: MigrationNotices | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        term: StatusTerm[T, V],
+        applied: AppliedIntents[bytes, V],
+        intents: IntentStore,
+        notices: MigrationNotices | None = None,
+    ) -> None:
         self._worker = worker
         self._term = term
         self._rules = term.rules
         self._notices = notices
+        self._scope = Scope(ScopeKind.WORKER, self._rules.name)
+        self._intents = IntentCommands(worker.context, term.reconciler, applied, term.sync, self._scope, intents)
 
-    def offer(self) -> None:
-        term = self._term
-        IntentCommands(self._worker, term.reconciler, PauseGate(self._rules.name), term.sync).offer()
-        self._worker.handlers |= {
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            **self._intents.handlers(),
             "about": self._about,
             "allow": self._allow,
             "held": self._held,
@@ -56,7 +62,7 @@ class StatusCommands(Generic[T, V]):
 
     async def _allow(self, request: Request, who: Who) -> str:
         """Release exactly the losses that were shown, and no others."""
-        asked = request_intent(request, who, self._worker.clock)
+        asked = request_intent(request, who, self._worker.clock, IntentKind.ALLOW, self._scope)
         if asked.until is not None:
             raise Declined(f"{self._rules.name}/{GATE} is opened once, for what is held now: use --once")
         if not self._term.mass_loss.held:
@@ -67,9 +73,7 @@ class StatusCommands(Generic[T, V]):
             )
         count = self._term.mass_loss.allow()
         sentence = f"{who.name} allowed the loss of {count:,} agents: “{asked.why}”"
-        log.info("operator request", details=sentence)
-        record = Decision(asked.at, self._worker.name, "allow", self._rules.name, "asked", sentence)
-        self._worker.decisions.write([record])
+        record(self._worker.context, self._scope, "allow", sentence)
         self._term.reconciler.dirty.mark_all()
         return f"{count:,} agents are declared lost"
 

@@ -19,7 +19,7 @@ import structlog
 from holdfast.inventory.api import Fence
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.reconcile import Outstanding, Pause, PauseGate, SyncGate, one_kind
+from holdfast.reconcile import Outstanding, PauseGate, SyncGate, one_kind
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
@@ -78,7 +78,7 @@ class StatusTerm(Generic[T, V]):
             identity.follow(lambda: kind.mirror.rewinds, self._has_report)
         clock = context.clock
         self.mass_loss: MassLoss[bytes, V] = MassLoss(rules.name, partial(lost_host, rules))
-        self.pause: PauseGate[bytes] = PauseGate(rules.name)
+        self.pause: PauseGate[bytes] = PauseGate()
         self.sync = SyncGate()
         self.target = ObservedTarget(
             kind.observed,
@@ -181,12 +181,6 @@ class StatusTerm(Generic[T, V]):
         while True:
             await asyncio.sleep(CHECK_EVERY.total_seconds())
             self.check()
-
-    def apply_pause(self, pause: Pause | None) -> None:
-        """Put an operator's pause into effect, or end it, whichever server accepted it."""
-        before, self.pause.pause = self.pause.pause, pause
-        if (before is None) != (pause is None):
-            self.reconciler.dirty.mark_all()
 
     def check(self) -> None:
         """Warn when a change has waited for too long, compare unreadable values, and update the metrics."""

@@ -28,12 +28,15 @@ from holdfast.reconcile import Away
 from holdfast.runtime.config_file import read_secret
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
+from holdfast.runtime.intents.applied import AppliedIntents
+from holdfast.runtime.intents.commands import APPLIED_WITHIN
+from holdfast.runtime.intents.etcd import server_intents
 from holdfast.runtime.store_client import open_store
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell, StatusIdentityGate
 from holdfast.server.identity.verdict import OPENS, FleetIdentityReason
-from holdfast.server.intents.pause import APPLIED_WITHIN
 from holdfast.server.leader_work import LeaderWork
 from holdfast.server.status.commands import StatusCommands
 from holdfast.server.status.feed import follow
@@ -58,8 +61,19 @@ _COMMANDS = ("allow", "held", "sync", "forget", "explain", "orphans")
 class StatusWorker(LeaderWork):
     def __init__(self, worker: Worker, kind: StatusKind[Any, Any], store: Store, waker: Waker) -> None:
         rules = kind.rules
-        scope, leadership = Scope(ScopeKind(rules.name)), Leadership.of(worker)
-        super().__init__(worker, leadership, store, rules.region, scope, commands=_COMMANDS, on_follower="only watches")
+        scope, leadership = Scope(ScopeKind.WORKER, rules.name), Leadership.of(worker)
+        state = worker.paths.state
+        intents = server_intents(store, rules.region, worker.clock, state, scope, StoreMemory(state, "server").load)
+        super().__init__(
+            worker,
+            leadership,
+            store,
+            rules.region,
+            scope,
+            intents,
+            commands=_COMMANDS,
+            on_follower="only watches",
+        )
         self._kind = kind
         self._region = rules.region
         self._waker = waker
@@ -93,14 +107,13 @@ class StatusWorker(LeaderWork):
             poll_every=self.worker.config.inventory.poll_every,
             identity=self._identity_gate(fence),
         )
-        term.apply_pause(self.intents.pause)
+        applied = AppliedIntents(self.worker.context, term.reconciler, term.pause, self.intents.all)
         notices = self._notices(fence)
-        StatusCommands(self.worker, term, notices).offer()
-        self.worker.handlers |= self.pause_handlers(partial(self._apply_intents, term))
+        self.worker.handlers |= StatusCommands(self.worker, term, applied, self.intents, notices).handlers()
         stopping = self.worker.stopping
         works = {
             "term": term.run(stopping),
-            "intents": self._apply_periodically(term),
+            "intents": self._apply_periodically(applied),
             "identity": self._until_identity_changes(fence),
         }
         if notices is not None:
@@ -130,17 +143,14 @@ class StatusWorker(LeaderWork):
             audit_every=self.worker.config.status.audit_every,
         )
 
-    async def _apply_periodically(self, term: StatusTerm[Any, Any]) -> None:
+    async def _apply_periodically(self, applied: AppliedIntents[Any, Any]) -> None:
         while True:
             await asyncio.sleep(APPLIED_WITHIN.total_seconds())
             try:
-                await self._apply_intents(term)
+                await self.intents.refresh()
+                applied.apply()
             except Away as away:
                 log.debug("cannot read intents; retrying", error=str(away))
-
-    async def _apply_intents(self, term: StatusTerm[Any, Any]) -> None:
-        await self.intents.read()
-        term.apply_pause(self.intents.pause)
 
     async def _wait_fence(self, leading: Leading) -> Fence | None:
         """Wait until the syncer has raised the inventory's fence. None: this server does not lead after all."""
@@ -151,7 +161,7 @@ class StatusWorker(LeaderWork):
                 fence = self._fence(leading.term)
                 if fence is not None:
                     await self._catch_up(fence.term)
-                    await self.intents.read()
+                    await self.intents.refresh()
                     return fence
             except Away as away:
                 self._wait(f"waiting: {away.what}", str(away))

@@ -16,14 +16,15 @@ import structlog
 
 from holdfast.inventory.api import Fence
 from holdfast.model.control.identity import Identity, LatchedVerdict
+from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.reconcile import Away, Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.file import WorkerIntent, request_intent
+from holdfast.runtime.intents.etcd import SYNCER, void_allows
+from holdfast.runtime.intents.store import request_intent
 from holdfast.server.identity.reports import read_restore_reports
 from holdfast.server.identity.verdict import FleetIdentityReason, Sides, fence_is_ahead, identity_verdict, next_epoch
-from holdfast.server.intents.store import void_allowances
-from holdfast.server.syncer.allow import record_allowance
+from holdfast.server.syncer.allow import record_allow
 from holdfast.server.syncer.resync import next_pass
 from holdfast.server.syncer.term import NAME, Syncer, SyncerTerm
 from holdfast.store.api import Deposed, StoreError
@@ -63,7 +64,7 @@ class AdoptCommands:
         adoption = self._term.syncer.adoption
         if adoption and not adoption["done"]:
             raise Declined("an adoption is under way: wait until it is done")
-        asked = request_intent(request, who, self._term.syncer.context.clock)
+        asked = request_intent(request, who, self._term.syncer.context.clock, IntentKind.ALLOW, SYNCER)
         work: Coroutine[Any, Any, str]
         match request.args.get("side"):
             case "store":
@@ -117,7 +118,7 @@ class AdoptCommands:
         if closed is not FleetIdentityReason.INVENTORY_RESTORED:
             raise Declined(f"nothing to adopt: {closed.value if closed else 'inventory and store belong together'}")
 
-    async def _run(self, work: Coroutine[Any, Any, str], asked: WorkerIntent, side: str) -> None:
+    async def _run(self, work: Coroutine[Any, Any, str], asked: Intent, side: str) -> None:
         term = self._term
         term.is_adopting = True
         try:
@@ -141,11 +142,11 @@ class AdoptCommands:
         finally:
             term.is_adopting = term.identity_gate.adopting = False
         log.info("operator request", details=sentence)
-        term.syncer.context.decisions.write([Decision(asked.at, NAME, "adopt", side, "done", sentence)])
+        term.syncer.context.decisions.write([Decision(asked.since, NAME, "adopt", side, "done", sentence)])
         self._set(sentence=sentence)
         term.recheck_identity()
 
-    async def _adopt_store(self, asked: WorkerIntent, *, without_refill: bool) -> str:
+    async def _adopt_store(self, asked: Intent, *, without_refill: bool) -> str:
         """Refill, delete what is witnessed, raise the fence, then end the verdict with a higher epoch. Also where only
         other daemons have noticed that the store was restored."""
         term, syncer = self._term, self._term.syncer
@@ -160,9 +161,7 @@ class AdoptCommands:
         fleet = sides.fleet or await self._name_inventory(fence)
         mark = await syncer.run_in_thread(lambda: syncer.inventory.mark(fence, sides.found.mark_number))
         identity = Identity(fleet, epoch, asked.who, asked.why, filling=sides.empty)
-        await replace_identity(
-            term.fenced, syncer.region, sides.found, identity, mark, [void_allowances(syncer.region)]
-        )
+        await replace_identity(term.fenced, syncer.region, sides.found, identity, mark, [void_allows(syncer.region)])
         return f"{asked.who} adopted the store; fleet {fleet} continues with epoch {epoch}: “{asked.why}”"
 
     async def _fence(self, sides: Sides) -> Fence:
@@ -180,18 +179,18 @@ class AdoptCommands:
         await syncer.run_in_thread(lambda: syncer.inventory.name_fleet(fence, syncer.new_fleet()))
         return await syncer.run_in_thread(syncer.inventory.fleet) or ""
 
-    async def _adopt_inventory(self, asked: WorkerIntent, keep: str) -> str:
+    async def _adopt_inventory(self, asked: Intent, keep: str) -> str:
         """Make one side follow the other, void the old witnesses, then end the verdict with a new mark."""
         term, syncer = self._term, self._term.syncer
         if keep == "inventory":
             term.identity_gate.adopting = True
         await self._pass()
         for _ in range(_ROUNDS):
-            if keep == "store" or not term.reconciler.ledger or not term.release_held(asked):
+            if keep == "store" or not term.reconciler.ledger or not term.release_held():
                 break
             await self._pass()
         if keep == "inventory":
-            await record_allowance(term, asked)  # the operator saw these deletes: agents need no second consent
+            await record_allow(term, asked)  # the operator saw these deletes: agents need no second consent
         # With the store kept, a delete that is left has no witness, and after this none: the store keeps its object.
         deletes = sum(one.change.op is Op.DELETE for one in term.reconciler.ledger) if keep == "inventory" else 0
         left = len(term.open_writes()) + deletes

@@ -1,4 +1,4 @@
-"""`allow` at the syncer, recorded in the store so that agents need no allowance of their own for the same deletes.
+"""`allow` at the syncer, recorded in the store so that agents need no allow of their own for the same deletes.
 
 `--once` is recorded after the deletes were written, with the store's revision at that time. Agents honour it for
 changes up to that revision: what the operator saw, and nothing later. `--for` is recorded before it takes effect, so
@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import structlog
 
-from holdfast.model.control.allowance import Allowance
+from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.file import WorkerIntent, request_intent
+from holdfast.runtime.intents.commands import record
+from holdfast.runtime.intents.etcd import SYNCER
+from holdfast.runtime.intents.store import request_intent
 from holdfast.server.identity.verdict import FleetIdentityReason
-from holdfast.server.intents.store import BRAKE
 from holdfast.server.syncer.resync import next_pass
 from holdfast.server.syncer.term import NAME, SyncerTerm
 from holdfast.server.syncer.witness import GATE, seal, unwitnessed
@@ -38,7 +39,7 @@ class AllowCommands:
         self._once = once
 
     async def answer(self, request: Request, who: Who) -> Any:
-        asked = request_intent(request, who, self._term.syncer.context.clock)
+        asked = request_intent(request, who, self._term.syncer.context.clock, IntentKind.ALLOW, SYNCER)
         if request.args.get("gate") == GATE:
             return self._unwitnessed(asked, request.args.get("seal"))
         if asked.until is not None:
@@ -48,7 +49,7 @@ class AllowCommands:
         self._term.start(self._record_after(passes, asked))
         return answer
 
-    def _unwitnessed(self, asked: WorkerIntent, shown: object) -> str:
+    def _unwitnessed(self, asked: Intent, shown: object) -> str:
         if asked.until is not None:
             raise Declined(f"{NAME}/{GATE} is never released for a time, only for what was shown: use --once")
         held = unwitnessed(self._term.reconciler.ledger)
@@ -58,49 +59,34 @@ class AllowCommands:
             raise Declined(f"others than were shown are held now, or they were written since: holdfast plan {NAME}")
         self._term.witness.allow(held)
         sentence = f"{asked.who} let {len(held):,} unwitnessed deletes through once: “{asked.why}”"
-        log.info("operator request", details=sentence)
-        self._term.syncer.context.decisions.write([Decision(asked.at, NAME, "allow", NAME, "asked", sentence)])
+        record(self._term.syncer.context, SYNCER, "allow", sentence)
         self._term.reconciler.dirty.mark([change.key for change in held])
         return f"{len(held):,} unwitnessed deletes go through once, as far as {NAME}/brake allows"
 
-    async def _for_a_time(self, asked: WorkerIntent) -> str:
+    async def _for_a_time(self, asked: Intent) -> str:
         if self._term.identity_gate.verdict.closed is FleetIdentityReason.STORE_RESTORED:
             raise Declined(f"nothing can be allowed for a time in a restored store; first: {ADOPT}")
         try:
-            await record_allowance(self._term, asked)
+            await record_allow(self._term, asked)
             await self._term.apply_intents()
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be stored: {error}") from error
-        sentence = f"{asked.who} lets everything through {NAME}/brake{asked.lasting}: “{asked.why}”"
-        log.info("operator request", details=sentence)
-        self._term.syncer.context.decisions.write([Decision(asked.at, NAME, "allow", NAME, "asked", sentence)])
-        self._term.reconciler.dirty.mark_all()
         return f"{NAME}/brake lets everything through{asked.lasting}"
 
-    async def _record_after(self, passes: int, asked: WorkerIntent) -> None:
+    async def _record_after(self, passes: int, asked: Intent) -> None:
         await next_pass(self._term.reconciler, passes)
         try:
-            revision = await record_allowance(self._term, asked)
+            revision = await record_allow(self._term, asked)
         except (Away, StoreError) as error:
-            log.warning("allowance not recorded in the store; agents may need one of their own", error=str(error))
+            log.warning("allow not recorded in the store; agents may need one of their own", error=str(error))
         else:
-            log.info("allowance recorded; agents honour it", operator=asked.who, revision=revision)
+            log.info("allow recorded; agents honour it", operator=asked.who, revision=revision)
 
 
-async def record_allowance(term: SyncerTerm, asked: WorkerIntent) -> int:
+async def record_allow(term: SyncerTerm, asked: Intent) -> int:
     """Record in the store that agents may follow everything written so far; returns the revision. Raises `Away`,
     `StoreError` or `Deposed`."""
     syncer = term.syncer
     revision = (await read_identity(syncer.store, syncer.region)).revision
-    allowance = Allowance(
-        gate=BRAKE.gate,
-        scope=BRAKE.scope,
-        revision=revision,
-        who=asked.who,
-        why=asked.why,
-        since=asked.at,
-        once=asked.until is None,
-        until=asked.until,
-    )
-    await term.intents.allow(term.fenced, allowance)
+    await term.intents.allow(term.fenced, msgspec.structs.replace(asked, revision=revision))
     return revision

@@ -31,7 +31,9 @@ from holdfast.model.control.mark import MARK, Mark
 from holdfast.reconcile import Away, Change, Op, PauseGate, SyncGate
 from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.context import Context
-from holdfast.runtime.intents.file import WorkerIntent
+from holdfast.runtime.intents.applied import AppliedIntents
+from holdfast.runtime.intents.commands import APPLIED_WITHIN
+from holdfast.runtime.intents.etcd import EtcdIntents
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.reconciler.rekeying import Rekeying
@@ -49,9 +51,6 @@ from holdfast.server.identity.verdict import (
     epoch_of,
     identity_verdict,
 )
-from holdfast.server.intents.pause import APPLIED_WITHIN
-from holdfast.server.intents.pause_memory import PauseMemory
-from holdfast.server.intents.store import EtcdIntents
 from holdfast.server.syncer.gates import SyncerBrake
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import SyncerMetrics
@@ -88,11 +87,12 @@ class Syncer:
     run_in_thread: RunInThread
     waker: Waker
     leadership: Leadership
+    intents: EtcdIntents
+    """Intents of operators; the worker of this server shares them."""
     seen_store: Callable[[], SeenStore | None]
     """Reads what this server remembers of the store."""
     poll_every: Duration = Duration(seconds=5)
     resync_interval: Duration = Duration(minutes=10)
-    pauses: PauseMemory | None = None
     metrics: SyncerMetrics = field(init=False)
     adoption: dict[str, Any] = field(default_factory=dict)
     """State of the last adoption of store or inventory that an operator requested here."""
@@ -176,9 +176,9 @@ class SyncerTerm:
         now = context.clock.now
         self.layout = RegionKeys(region, inventory.kinds)
         self.fenced = FencedStore(store, LEADER.key(region, "leader"), fence.term, now=now)
-        self.intents = EtcdIntents(store, region, context.clock, memory=syncer.pauses)
+        self.intents = syncer.intents
         self.sync = SyncGate()
-        self.pause: PauseGate[bytes] = PauseGate(NAME)
+        self.pause: PauseGate[bytes] = PauseGate()
         self.source = InventorySource(inventory, syncer.run_in_thread, self.sync, now, self.layout.wants)
         self.moves = Moves(inventory, syncer.run_in_thread, self.layout, lambda key: self.reconciler.is_open(key))
         self.target = EtcdTarget(
@@ -205,6 +205,7 @@ class SyncerTerm:
         self.reconciler = Reconciler(
             self._place(), context, LoopTimings(audit=syncer.resync_interval or _NEVER_AGAIN, batch=BATCH)
         )
+        self.applied = AppliedIntents(context, self.reconciler, self.pause, self.intents.all)
         self._counted = 0
         self._verdicts = 0
         self._epoch = fence.epoch
@@ -284,7 +285,7 @@ class SyncerTerm:
             try:
                 await self.apply_intents()
                 self.reconciler.dirty.mark(await self.ignored.refresh())
-                await self.intents.extend_allowance(self.fenced, self.target.known)
+                await self.intents.extend_allow(self.fenced, self.target.known)
                 if not self.is_adopting:
                     await self.check_identity()
                 await self._after_a_resync()
@@ -306,13 +307,8 @@ class SyncerTerm:
 
     async def apply_intents(self) -> None:
         """Put operators' intents into effect, whichever server accepted them."""
-        await self.intents.read()
-        before, self.pause.pause = self.pause.pause, self.intents.pause
-        until, brake = self.intents.allowed_until, self.reconciler.place.brake
-        if until is not None and brake is not None:
-            brake.allow(until=until)
-        if (before is None) != (self.pause.pause is None):
-            self.reconciler.dirty.mark_all()
+        await self.intents.refresh()
+        self.applied.apply()
 
     async def _after_a_resync(self) -> None:
         self._measure()
@@ -370,7 +366,7 @@ class SyncerTerm:
         """Judge inventory and store again at once."""
         self._recheck.set()
 
-    def release_held(self, asked: WorkerIntent) -> bool:
+    def release_held(self) -> bool:
         """Release exactly the deletes that gates hold now, for an operator. Returns whether there were any."""
         held, brake = unwitnessed(self.reconciler.ledger), self.reconciler.place.brake
         self.witness.allow(held)

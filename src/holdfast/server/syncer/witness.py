@@ -28,7 +28,7 @@ from holdfast.store.api import Entry
 log = structlog.get_logger(__name__)
 
 GATE = "witness"
-ALLOW = f"holdfast allow syncer/{GATE} --once --reason …"
+ALLOW = f"holdfast gate allow syncer/{GATE} --once --reason …"
 OPENS = f"{ALLOW} (deletes it), holdfast import (keeps it), or holdfast ignore KEY --reason … (leaves it alone)"
 _SPARE = 1_000
 """Answers that are kept about keys that are no longer outstanding, before they are dropped."""

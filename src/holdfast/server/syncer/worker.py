@@ -16,17 +16,17 @@ from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.trial import try_database
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
-from holdfast.reconcile import Away, PauseGate
+from holdfast.reconcile import Away
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.intents.etcd import SYNCER, server_intents
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server import server_name
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.election.trial import DatabaseTrial, TrialState
 from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell
-from holdfast.server.intents.store import SYNCER
 from holdfast.server.leader_work import LeaderWork, idle_without_inventory
 from holdfast.server.syncer.adopt import AdoptCommands, report_progress
 from holdfast.server.syncer.allow import AllowCommands
@@ -38,7 +38,7 @@ from holdfast.store.api import StoreError
 
 log = structlog.get_logger(__name__)
 
-_COMMANDS = ("adopt", "allow", "forget", "held", "sync", "resync")
+_COMMANDS = ("adopt", "allow", "revoke", "forget", "held", "sync", "resync")
 
 
 class SyncerWorker(LeaderWork):
@@ -47,10 +47,16 @@ class SyncerWorker(LeaderWork):
     def __init__(self, worker: Worker, syncer: Syncer, trial: DatabaseTrial) -> None:
         self._trial = trial  # the frame asks for the follower's state at once
         super().__init__(
-            worker, syncer.leadership, syncer.store, syncer.region, SYNCER, commands=_COMMANDS, on_follower="is idle"
+            worker,
+            syncer.leadership,
+            syncer.store,
+            syncer.region,
+            SYNCER,
+            syncer.intents,
+            commands=_COMMANDS,
+            on_follower="is idle",
         )
         self._syncer = syncer
-        syncer.pauses = self.pauses
 
     async def begin(self, leading: Leading) -> Coroutine[Any, Any, None] | None:
         try:
@@ -62,8 +68,9 @@ class SyncerWorker(LeaderWork):
             return None
         term = await self._syncer.begin(leading)
         handlers = self.worker.handlers
-        IntentCommands(self.worker, term.reconciler, PauseGate(NAME), term.sync).offer()
-        handlers |= self.pause_handlers(term.apply_intents)
+        handlers |= IntentCommands(
+            self.worker.context, term.reconciler, term.applied, term.sync, SYNCER, self.intents
+        ).handlers()
         handlers["resync"] = Resync(term).answer
         handlers["held"] = HeldCommands(term, handlers["held"]).answer
         handlers["allow"] = AllowCommands(term, handlers["allow"]).answer
@@ -101,15 +108,17 @@ async def run(worker: Worker) -> None:
     store, thread, wake = open_store(worker.config.store), DatabaseThread(NAME), waker(engine)
     trying = DatabaseThread("database-trial")  # of its own: a resync occupies the other one for long
     trial = DatabaseTrial(lambda: trying(lambda: try_database(engine, server_name(worker))))
+    region, seen_store = Region(worker.config.store.region or ""), StoreMemory(worker.paths.state, "server").load
     syncer = Syncer(
         context=worker.context,
         store=store,
-        region=Region(worker.config.store.region or ""),
+        region=region,
         inventory=SqlInventory(engine),
         run_in_thread=thread,
         waker=wake,
         leadership=Leadership.of(worker),
-        seen_store=StoreMemory(worker.paths.state, "server").load,
+        seen_store=seen_store,
+        intents=server_intents(store, region, worker.clock, worker.paths.state, SYNCER, seen_store),
         identity_cell=worker.board.cell(IDENTITY_CELL, IdentityCell),
         poll_every=worker.config.inventory.poll_every,
         resync_interval=worker.config.inventory.resync_interval,

@@ -52,7 +52,7 @@ def test_more_than_a_fifth_and_more_than_five_are_held_with_their_number() -> No
     assert all(held)
     assert held[0] is not None
     assert held[0].sentence.startswith("21 of 100 agents: so many agents vanished at once")
-    assert "holdfast allow agent-status/mass_loss --once" in held[0].opens
+    assert "holdfast gate allow agent-status/mass_loss --once" in held[0].opens
 
 
 def test_losses_that_trickle_within_ten_seconds_are_counted_together() -> None:

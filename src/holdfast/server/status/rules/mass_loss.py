@@ -118,7 +118,8 @@ class MassLoss(Generic[K, V]):
         if not is_held(host, self._held):
             return None
         later = f"{self._limits.proof_after.total_seconds():g} s"
-        opens = f"another agent's fresh report {later} later, or: holdfast allow {self._place}/{GATE} --once --reason …"
+        allow = f"holdfast gate allow {self._place}/{GATE} --once --reason …"
+        opens = f"another agent's fresh report {later} later, or: {allow}"
         detail = f"{len(self._held):,} of {self._of:,} agents"
         return Closed(GATE, MassLossReason.MANY_AT_ONCE, since, opens, detail)
 
