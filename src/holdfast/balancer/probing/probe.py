@@ -78,7 +78,7 @@ class ProbeTarget:
         if self.source and (":" in self.source) != (":" in self.spec.address):
             raise UncheckableTarget(f"{self.id}: source {self.source} and address {self.spec.address} do not match")
         kind = checks.find(self.spec)
-        if kind.carrier is Carrier.STREAM and not 1 <= self.spec.port <= 65_535:
+        if kind.carrier is not Carrier.ECHO and not 1 <= self.spec.port <= 65_535:
             raise UncheckableTarget(f"{self.id}: a {check.type} check needs a port from 1 to 65535")
         self.transport = transports[kind.carrier]
         self.converse = kind.prepare(self.spec)

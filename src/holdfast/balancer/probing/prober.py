@@ -29,6 +29,7 @@ from holdfast.balancer.probing.schedule import (
     spread,
 )
 from holdfast.balancer.probing.tcp_transport import TcpTransport
+from holdfast.balancer.probing.udp_transport import UdpTransport
 from holdfast.model.base.time import Duration, Instant
 
 _STARTS_PER_TURN = 64
@@ -96,7 +97,12 @@ class Prober:
         self._epoll = select.epoll()
         self._tcp = TcpTransport(self._epoll, self._ended)
         self._icmp = IcmpTransport(self._epoll, self._ended)
-        self._transports: Mapping[Carrier, Transport] = {Carrier.STREAM: self._tcp, Carrier.ECHO: self._icmp}
+        self._udp = UdpTransport(self._epoll, self._ended)
+        self._transports: Mapping[Carrier, Transport] = {
+            Carrier.STREAM: self._tcp,
+            Carrier.ECHO: self._icmp,
+            Carrier.DATAGRAM: self._udp,
+        }
         self._targets: dict[str, ProbeTarget] = {}
         self._queue: list[_Entry] = []
         self._timeouts = TimeoutWheel()
@@ -180,6 +186,8 @@ class Prober:
         for fd, event in events:
             if fd in tcp_probes:
                 self._tcp.handle(fd, event)
+            elif fd in self._udp.probes:
+                self._udp.handle(fd, event)
             else:
                 self._icmp.handle(fd, event)
 

@@ -51,7 +51,7 @@ class TcpTransport:
         except OSError as error:
             number = error.errno or errno.EIO
         if number not in (0, errno.EINPROGRESS):
-            self._end(probe, ProbeVerdict(False, _code(number), os.strerror(number)))
+            self._end(probe, ProbeVerdict(False, opening_code(number), os.strerror(number)))
             return
         fd = sock.fileno()
         self.probes[fd] = probe
@@ -123,8 +123,8 @@ class TcpTransport:
         self._ended(probe, verdict)
 
 
-def _code(number: int) -> ProbeCode:
-    """Code of a connection that could not be opened."""
+def opening_code(number: int) -> ProbeCode:
+    """Code of a connection or socket that could not be opened."""
     if number in NO_ROUTE:  # protection: B27
         return ProbeCode.NOROUTE
     return ProbeCode.L4CON if number in _BACKEND_ERRORS else ProbeCode.SOCKERR

@@ -11,6 +11,20 @@ from holdfast.config.schema.scalars import Unfit, quote
 from holdfast.config.sections.stored import StoredSection, Unsigned, set_canonical_address
 
 _WEB = ("http", "https")
+_ONLY_FOR = {
+    "path": _WEB,
+    "host": (*_WEB, "grpc"),
+    "status": _WEB,
+    "body": (*_WEB, "udp"),
+    "sni": ("https",),
+    "verify": ("https",),
+    "ca_file": ("https",),
+    "send": ("udp",),
+    "query": ("dns",),
+    "record": ("dns",),
+    "service": ("grpc",),
+}
+_SERVICE = 127
 
 
 def _seconds(value: float) -> timedelta:
@@ -33,8 +47,10 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     """One health check of backends."""
 
     type: Annotated[
-        Literal["icmp", "tcp", "http", "https"],
-        FieldDoc("Kind of probe: a ping, a TCP connection, or an HTTP request."),
+        Literal["icmp", "tcp", "http", "https", "udp", "dns", "grpc"],
+        FieldDoc(
+            "Kind of probe: a ping, a TCP connection, an HTTP request, a datagram, a DNS question, gRPC's health check."
+        ),
     ]
     port: Annotated[
         Unsigned | None,
@@ -137,6 +153,11 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
         File | None, FieldDoc("File of trusted authorities (PEM); `null` for those of this machine.")
     ] = None
 
+    send: Annotated[str, FieldDoc("Text of the datagram that a udp check sends; the server must answer it.")] = ""
+    query: Annotated[str, FieldDoc("Name that a dns check asks for.")] = ""
+    record: Annotated[Literal["A", "NS", "SOA", "TXT", "AAAA"], FieldDoc("Type of the record asked for.")] = "A"
+    service: Annotated[str, FieldDoc("Service that a grpc check asks about; empty for the whole server.")] = ""
+
     def __post_init__(self) -> None:
         set_canonical_address(self, "source")
 
@@ -147,18 +168,17 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
         return tuple((int(low), int(high or low)) for low, _, high in pairs)
 
     def conflicts(self) -> Iterator[FieldConflict]:
-        if self.type not in _WEB:
-            for field in ("path", "host", "status", "body"):
-                if getattr(self, field) != getattr(_TYPICAL, field):
-                    yield FieldConflict(
-                        (field,), f"has no effect on a check of type {self.type}: remove it, or use http"
-                    )
-        if self.type != "https":
-            for field in ("sni", "verify", "ca_file"):
-                if getattr(self, field) != getattr(_TYPICAL, field):
-                    yield FieldConflict(
-                        (field,), f"has no effect on a check of type {self.type}: remove it, or use https"
-                    )
+        for field, types in _ONLY_FOR.items():
+            if self.type not in types and getattr(self, field) != getattr(_TYPICAL, field):
+                yield FieldConflict(
+                    (field,), f"has no effect on a check of type {self.type}: remove it, or use {types[0]}"
+                )
+        if self.type == "udp" and not self.send:
+            yield FieldConflict(("send",), "is empty: write a text that the server answers")
+        if self.type == "dns" and not self.query:
+            yield FieldConflict(("query",), "is empty: write a name that the server knows")
+        if len(self.service.encode()) > _SERVICE:
+            yield FieldConflict(("service",), f"is longer than {_SERVICE} bytes: no such service can be asked about")
         if self.type == "icmp" and self.port is not None:
             yield FieldConflict(("port",), "has no effect on a check of type icmp: remove it")
         if not self.path.startswith("/"):

@@ -42,12 +42,13 @@ def code(*said: bytes, **settings: object) -> ProbeCode | None:
 
 
 def test_the_registry_knows_the_modules_by_name() -> None:
-    assert list(registry()) == ["http", "https", "icmp", "tcp"]
+    assert list(registry()) == ["dns", "grpc", "http", "https", "icmp", "tcp", "udp"]
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UncheckableTarget, match=r"web1: there is no check type 'smtp'; there are: http, https, icmp, tcp"
+        UncheckableTarget,
+        match=r"web1: there is no check type 'smtp'; there are: dns, grpc, http, https, icmp, tcp, udp",
     ):
         find(TargetSpec("web1", "192.0.2.1", 25, HealthCheck(type="smtp")))  # type: ignore[arg-type]
 

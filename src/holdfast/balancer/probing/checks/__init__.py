@@ -50,6 +50,8 @@ class Carrier(Enum):
     """A new TCP connection per probe."""
     ECHO = "echo"
     """ICMP echo; `feed` gets the reply to this probe, or an ICMP error about it."""
+    DATAGRAM = "datagram"
+    """UDP; `feed` gets one datagram at a time."""
 
 
 class CheckType(NamedTuple):
