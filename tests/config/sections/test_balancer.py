@@ -82,7 +82,7 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
         (
             "type: http",
             "type: smtp",
-            "f:3:17: balancer.healthchecks.web.type: is 'smtp': write icmp, tcp, http or https",
+            "f:3:17: balancer.healthchecks.web.type: is 'smtp': write icmp, tcp, http, https, udp, dns or grpc",
         ),
         (
             "{type: http}",
