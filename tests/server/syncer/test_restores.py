@@ -18,8 +18,8 @@ from holdfast.inventory.changes import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
-from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import Identity
+from holdfast.model.control.intent import INTENT, Intent
 from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT, BalancerReport
@@ -420,7 +420,7 @@ def test_a_restored_inventory_is_adopted_one_way_or_the_other(here: SyncerHarnes
 
 @fault(
     "C40",
-    without="holdfast.server.syncer.adopt:record_allowance",
+    without="holdfast.server.syncer.adopt:record_allow",
     by="tests.server.syncer.without_protection:no_allowance",
 )
 def test_C40_agents_need_no_second_consent_for_what_an_adoption_deletes(here: SyncerHarness, tmp_path: Path) -> None:
@@ -435,9 +435,9 @@ def test_C40_agents_need_no_second_consent_for_what_an_adoption_deletes(here: Sy
 
     assert asyncio.run(scenario())["error"] == ""
     assert set(here.stored()) == set(here.wanted())
-    (entry,) = here.entries(ALLOWANCE.prefix(REGION))
-    allowance = ALLOWANCE.decode(entry.key, entry.value)
-    assert isinstance(allowance, Allowance)
+    (entry,) = here.entries(INTENT.prefix(REGION))
+    allowance = INTENT.decode(entry.key, entry.value)
+    assert isinstance(allowance, Intent)
     assert (allowance.who, allowance.why) == ("ops", "drill")
     assert allowance.revision >= max(one.mod_revision for one in here.entries(b"/calico/"))
 

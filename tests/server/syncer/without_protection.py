@@ -111,7 +111,7 @@ async def verdict_ends_first(self: AdoptCommands, asked: Intent, **_more: object
     return ""
 
 
-async def no_allowance(_term: SyncerTerm, _asked: WorkerIntent) -> int:
+async def no_allowance(_term: SyncerTerm, _asked: Intent) -> int:
     return 0
 
 
