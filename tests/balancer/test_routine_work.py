@@ -22,13 +22,13 @@ from tests.balancer.harness import BalancerHarness, configuration, simple
 from tests.balancer.test_reconciler import apply_intents, intent, play, settled
 
 
-def with_standby(first: str = "b1: {}, b2: {}", offset: int = 0) -> BalancerSettings:
+def with_standby(first: str = "b1: {}, b2: {}", offset: int = 0, extra: str = "") -> BalancerSettings:
     """Backend b3 takes over when nobody of the first pool serves. `offset` moves the addresses of b1 and b2."""
     lines = ["healthchecks: {web: {type: tcp, interval: 1s}}", "backends:"]
     addresses = {1: 1 + offset, 2: 2 + offset, 3: 3}
     lines += [f"  b{n}: {{address: 10.0.0.{at}, port: 80, healthcheck: web}}" for n, at in addresses.items()]
     pools = f"[{{backends: {{{first}}}}}, {{backends: {{b3: {{}}}}}}]"
-    lines += ["frontends:", f"  f1: {{address: 192.0.2.1, port: 80, pools: {pools}}}"]
+    lines += ["frontends:", f"  f1: {{address: 192.0.2.1, port: 80, pools: {pools}{extra and ', ' + extra}}}"]
     return configuration("\n".join(lines))
 
 
@@ -274,5 +274,27 @@ def test_a_new_backend_joins_the_base_with_its_first_pass_or_after_max_delay(tmp
         assert entries == {"10.0.0.1:80": 100, "10.0.0.2:80": 100, "10.0.0.3:80": 0, "10.0.0.4:80": 100}
         await asyncio.sleep(27)
         assert {entry.base for entry in site.dataplane.entries.values()} == {100}
+
+    play(story, tmp_path)
+
+
+def test_a_pool_that_recovers_takes_over_again_only_after_the_fail_back_delay(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        config = with_standby(extra="fail_back_delay: 20s")
+        await settled(site, config)
+        assert site.weights() == {"b1": 100, "b2": 100, "b3": 0}
+        site.truth.down = {"b1", "b2"}
+        await asyncio.sleep(5)
+        assert site.weights() == {"b1": 0, "b2": 0, "b3": 100}
+        site.truth.down = set()
+        await asyncio.sleep(15)
+        assert site.weights() == {"b1": 0, "b2": 0, "b3": 100}
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start(config)
+        await asyncio.sleep(19)
+        assert site.dataplane.calls == []
+        await asyncio.sleep(5)
+        assert site.weights() == {"b1": 100, "b2": 100, "b3": 0}
 
     play(story, tmp_path)

@@ -74,7 +74,7 @@ def test_the_first_pool_with_an_up_backend_serves(
     assert (found.active, found.state) == (active, state)
 
 
-def any_up(pool: list[PoolCandidate], panic_below: float) -> bool:
+def any_up(pool: list[PoolCandidate], panic_below: float, *, steadily: bool = False) -> bool:
     return any(member.state is S.UP for member in pool)
 
 

@@ -6,7 +6,7 @@ at which it would differ although nothing happens: a step of a slow start, or th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.balancer.desired import slow_start
@@ -41,6 +41,8 @@ class Inputs:
     predecessors: Mapping[str, Predecessor] = field(default_factory=dict)
     joins: Mapping[BackendId, Instant] = field(default_factory=dict)
     """When a backend that was never up joins the base table; all others are in it."""
+    found_serving: Container[str] = ()
+    """Backends that were serving when the dataplane was read at the start, and have been up since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inpu
     settled = now - health.since >= inputs.backends[name].flush_delay
     has_joined = inputs.joins.get(inputs.backends[name].identity, NEVER) <= now
     base = max(weight, configured) if has_joined or health.state is HealthState.UP else 0
-    return PoolCandidate(name, weight, health.state, ramped, settled, health.is_newcomer, base)
+    steady = name in inputs.found_serving or now - health.since >= frontend.config.fail_back_delay
+    return PoolCandidate(name, weight, health.state, ramped, settled, health.is_newcomer, base, steady)
 
 
 def _changes(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterator[Instant]:
@@ -107,6 +110,9 @@ def _changes(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterat
         if joins > now:
             yield joins
         if health.state is HealthState.UP:
+            steady = health.since + frontend.config.fail_back_delay
+            if steady > now:
+                yield steady
             began = inputs.ramps.get((frontend.name, name), slow_start.DONE)
             step = slow_start.next_step(began, frontend.config.slow_start, now)
             if step is not None:

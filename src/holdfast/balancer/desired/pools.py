@@ -3,7 +3,9 @@
 A pure function of states and weights; its truth table is its test. The first pool with an up backend of weight above
 zero serves (B8); an up backend in any other pool is on standby with weight zero. With a panic threshold a pool must
 have that share of its weight healthy; when none has, the first pool serves with all backends that no operator holds:
-when nearly everything looks dead, the prober is more likely at fault than the backends (B14).
+when nearly everything looks dead, the prober is more likely at fault than the backends (B14). A pool that can serve
+with steady backends alone goes before one that cannot, so that a pool that has just recovered waits for its fail-back
+delay while another serves.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ class PoolCandidate:
     """True until its first result; until then it neither counts for the panic threshold nor serves in a panic."""
     base: int = 0
     """Weight in the base table, if its pool is active; 0 before it has joined."""
+    steady: bool = True
+    """True once it has been up for the fail-back delay, or was found serving at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def serving(
     pools: Sequence[Sequence[PoolCandidate]], *, flush_on_down: bool = True, panic_below: float = 0.0
 ) -> Serving:
     """Compute the share of every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
-    active = next((index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)), None)
+    active = _active(pools, panic_below)
     panic = active is None and panic_below > 0 and any(_can_panic(member) for pool in pools[:1] for member in pool)
     shares: dict[str, Share] = {}
     for index, pool in enumerate(pools):
@@ -78,9 +82,16 @@ def serving(
     return Serving(shares, 0 if panic else active, panic, _state(pools, shares))
 
 
-def _is_fit(pool: Sequence[PoolCandidate], panic_below: float) -> bool:
+def _active(pools: Sequence[Sequence[PoolCandidate]], panic_below: float) -> int | None:
+    """Index of the pool that serves: the first that can with steady backends, else the first that can at all."""
+    fit = [index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)]
+    steady = (index for index in fit if _is_fit(pools[index], panic_below, steadily=True))
+    return next(steady, fit[0] if fit else None)
+
+
+def _is_fit(pool: Sequence[PoolCandidate], panic_below: float, *, steadily: bool = False) -> bool:
     """Tell whether a pool can serve: an up backend of weight zero is not enough (protection: B8)."""
-    up = sum(member.weight for member in pool if member.state is HealthState.UP)
+    up = sum(member.weight for member in pool if member.state is HealthState.UP and (member.steady or not steadily))
     of = sum(member.weight for member in pool if _counts(member))
     return up > 0 and up >= panic_below * of
 

@@ -95,6 +95,8 @@ class BalancerState:
         self._unprobed = set(services.backends)
         self._predecessors: dict[str, Predecessor] = {}
         """Old addresses that serve until the new ones have a first result (B35)."""
+        self._found_serving: set[str] = set()
+        """Backends that the dataplane was serving with at the start, and that have been up since."""
         self._joins: dict[BackendId, Instant] = {}
         """When backends that were never up join the base table, at the latest."""
         self._ramps: dict[tuple[str, str], Instant] = {}
@@ -177,7 +179,13 @@ class BalancerState:
     def desired(self, frontend: ResolvedFrontend, now: Instant) -> DesiredFrontend:
         """Compute what the dataplane should hold for the frontend, and when that changes by itself."""
         inputs = Inputs(
-            self.services.backends, self.health, self._ramps, self._weights, self._predecessors, self._joins
+            self.services.backends,
+            self.health,
+            self._ramps,
+            self._weights,
+            self._predecessors,
+            self._joins,
+            self._found_serving,
         )
         found = desired(frontend, inputs, now)
         if found.due is None:
@@ -264,7 +272,10 @@ class BalancerState:
         after = self.health[name] = step(before, signal, now)
         if not self._note_transition(name, before, now):
             return set()
+        self._found_serving.discard(name)
         if after.state is HealthState.UP:
+            if name in self._unprobed and self._serving and self.services.backends[name].identity in self._serving:
+                self._found_serving.add(name)
             self._joins.pop(self.services.backends[name].identity, None)
             self._begin_ramps(name, now)
         if after.state is not HealthState.UNKNOWN:

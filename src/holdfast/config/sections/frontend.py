@@ -142,6 +142,16 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
             most=100,
         ),
     ] = 0
+    fail_back_delay: Annotated[
+        timedelta,
+        FieldDoc(
+            "Time for which an earlier pool must be healthy before it takes over again from a later one.",
+            small="a flapping pool moves all flows back and forth",
+            big="the standby serves for that long after the first pool has recovered",
+            least=timedelta(0),
+            most=timedelta(days=1),
+        ),
+    ] = timedelta(0)
     announce: Annotated[Announce | None, FieldDoc("Announcement of the address; `null` for none.")] = None
 
     def __post_init__(self) -> None:
