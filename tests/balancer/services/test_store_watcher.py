@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.balancer.services import store_watcher
 from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
@@ -12,8 +19,11 @@ from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.intent import INTENT, IntentKind
 from holdfast.model.control.scope import ScopeKind
+from holdfast.runtime import store_memory
+from holdfast.runtime.paths import write_atomically
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
+from tests.balancer import store_site
 from tests.balancer.store_site import BOTH, StoreSite, intent, play
 
 
@@ -215,3 +225,56 @@ def test_a_watch_that_is_half_open_is_noticed_and_opened_again(tmp_path: Path) -
         assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.2:80": 40}
 
     play(story, tmp_path)
+
+
+class Disk:
+    """Stands in for the writing of files: full on demand, and only off the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        self._offloaded = False
+        for module in (store_watcher, store_memory):
+            monkeypatch.setattr(module, "write_atomically", self._write)
+        monkeypatch.setattr(store_site, "at_once", self._offload)
+
+    async def _offload(self, call: Callable[[], None]) -> None:
+        self._offloaded = True
+        try:
+            call()
+        finally:
+            self._offloaded = False
+
+    def _write(self, path: Path, content: bytes) -> None:
+        assert self._offloaded, f"{path} is written on the event loop"
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_atomically(path, content)
+
+
+def test_a_full_disk_ends_nothing_is_said_once_and_saved_again_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        disk.full = True
+        for weight in (40, 60):
+            await site.put(BACKEND, "b2", Backend(address="10.0.0.2", port=80, healthcheck=("web",), weight=weight))
+            await asyncio.sleep(20)
+            assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.2:80": weight}
+        disk.full = False
+        await asyncio.sleep(10)
+        site.node.kill()
+        site.start(store_away=True)
+        await asyncio.sleep(60)
+        assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.2:80": 60}, "served from the disk"
+
+    with capture_logs() as logs:
+        play(story, tmp_path)
+    said = [one for one in logs if str(one["event"]).startswith("cannot save the services")]
+    assert len(said) == 1
+    assert said[0]["error"] == "[Errno 28] No space left on device"
+    assert "services saved again" in [one["event"] for one in logs]

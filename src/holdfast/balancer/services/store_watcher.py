@@ -116,6 +116,8 @@ class ServicesWatcher:
         self._knows_served = False
         """True once it is known what was served, from the disk or from a store that is ours."""
         self._saving = asyncio.Lock()
+        self._unsaved = False
+        """True while the disk takes no writes; saved again with the next check of the store."""
         self._lists = 0
         self._unreadable_memory: str | None = None
 
@@ -240,8 +242,9 @@ class ServicesWatcher:
                 continue
             update = self._update(accepted)
             await self._put_back()
-            if update != last:
+            if update != last or self._unsaved:
                 await self._save()
+            if update != last:
                 on_update(update)
                 last = update
 
@@ -346,16 +349,24 @@ class ServicesWatcher:
         )
 
     async def _save(self) -> None:
+        """Save the services, off the loop. A disk that takes no writes costs a restart without the store, nothing
+        else."""
         try:
             async with self._saving:
                 saved = self._served.saved(self._region, self._revision, complete=self._knows_served)
                 await self._offload(lambda: write_atomically(self._path, msgspec.json.encode(saved)))
         except OSError as error:
-            log.error(
-                "cannot save the services; a restart without the store would serve nothing",
-                path=str(self._path),
-                error=str(error),
-            )
+            if not self._unsaved:
+                log.error(
+                    "cannot save the services; a restart without the store would serve older ones; retrying",
+                    path=str(self._path),
+                    error=str(error),
+                )
+            self._unsaved = True
+            return
+        if self._unsaved:
+            log.info("services saved again", path=str(self._path))
+        self._unsaved = False
 
 
 def _versioned(mirror: Mirror[T], keys: Collection[bytes] | None = None) -> dict[bytes, Versioned[T]]:
