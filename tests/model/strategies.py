@@ -28,11 +28,13 @@ from holdfast.model.calico.policy import (
 )
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import StaticRoute, Subnet
+from holdfast.model.control.handover import Handover
 from holdfast.model.control.identity import Identity, LatchedVerdict
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import Leader
 from holdfast.model.control.leader_history import LeaderHistory, LeaderPeriod
 from holdfast.model.control.mark import Mark
+from holdfast.model.control.restart_request import RestartRequest
 from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
@@ -204,6 +206,8 @@ servers = st.builds(
     since=moments,
     database=st.booleans(),
     warm=st.booleans(),
+    rests=texts,
+    pauses=several(texts),
     workers=mapping(st.builds(WorkerHealth, st.booleans(), texts, maybe(moments))),
 )
 scopes = st.builds(
@@ -288,6 +292,8 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(EndpointState))),
     "agent": st.tuples(words, reports),
     "leadership": st.tuples(st.just("leadership"), leaderships),
+    "handover": st.tuples(st.just("handover"), st.builds(Handover, texts, texts)),
+    "restart-request": st.tuples(words, st.builds(RestartRequest, texts, texts, texts, moments)),
     "identity": st.tuples(st.just("identity"), identities),
     "mark": st.tuples(st.just("mark"), marks),
     "leader": st.tuples(st.just("leader"), leaders),

@@ -338,3 +338,21 @@ def test_a_user_outside_the_group_is_refused_with_what_to_do(tmp_path: Path) -> 
         assert code == 0
 
     serving(scenario)(tmp_path)
+
+
+def test_an_idle_connection_at_a_clean_stop_is_no_failed_task(tmp_path: Path) -> None:
+    """asyncio reports the task of a connection that the end of the loop cancels, and a worker would exit with 70."""
+    failed: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failed.append(context))
+        async with ControlServer(tmp_path / "lab.sock", HANDLERS) as server:
+            _reader, idle = await asyncio.open_unix_connection(tmp_path / "lab.sock")
+            _reader, busy = await asyncio.open_unix_connection(tmp_path / "lab.sock")
+            busy.write(json.dumps({"do": "hang"}).encode() + b"\n")
+            await until(lambda: server._peers == 2)
+        for writer in (idle, busy):
+            writer.close()
+
+    asyncio.run(scenario())
+    assert failed == []

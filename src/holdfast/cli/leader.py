@@ -6,13 +6,14 @@ Reads etcd directly. `holdfast step-down` asks the leader's server to hand over.
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import runtime_flag, send_command, workers_named
+from holdfast.cli.common.control_socket import Refused, runtime_flag, send_command, workers_named
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import output_flag, short
 from holdfast.model.base.bad import Bad
@@ -22,6 +23,7 @@ from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, Lea
 from holdfast.store.api import Store
 
 NO_LEADER = 1
+_TAKEN_OVER_WITHIN = 20.0
 
 
 class LeaderView(msgspec.Struct, frozen=True):
@@ -78,12 +80,32 @@ def render(found: LeaderView, last: int, now: datetime) -> str:
 
 
 @click.command("step-down")
+@click.option("--to", metavar="NAME", help="Server that takes over. Default: any that can.")
 @click.option("--reason", required=True, help="Why; recorded with your name.")
 @runtime_flag
-def step_down(reason: str, runtime: Path) -> None:
-    """Hand leadership over to another server. Run it on the leader's machine."""
+def step_down(to: str | None, reason: str, runtime: Path) -> None:
+    """Hand leadership over to another server. Run it on the leader's machine.
+
+    Refused, with exit code 4, if no other server can take over (holdfast get servers). With --to, other servers hold
+    back for some seconds; if NAME does not take over by then, any server may.
+    """
     electors = workers_named(runtime, "elector")
     leading = [one for one in electors if send_command(runtime, one, "about")["phase"] == "leading"]
     if not leading:
-        raise click.ClickException("no server on this machine leads: run this where holdfast leader says")
-    click.echo(send_command(runtime, leading[0], "step-down", reason=reason), err=True)
+        raise Refused("no server on this machine leads: run this where holdfast leader says")
+    try:
+        click.echo(send_command(runtime, leading[0], "step-down", reason=reason, to=to), err=True)
+    except click.ClickException as declined:
+        raise Refused(declined.message) from declined
+    click.echo(_next_leader(runtime, leading[0]), err=True)
+
+
+def _next_leader(runtime: Path, elector: str) -> str:
+    """Wait until another server leads, and return a sentence about it."""
+    before = time.monotonic()
+    while (took := time.monotonic() - before) < _TAKEN_OVER_WITHIN:
+        about = send_command(runtime, elector, "about")
+        if about["phase"] != "leading" and about["leader"] not in ("", about["name"]):
+            return f"{about['leader']} leads, {took:.1f} s later"
+        time.sleep(0.1)
+    return f"no other server leads after {_TAKEN_OVER_WITHIN:g} s: see holdfast get servers"

@@ -15,11 +15,13 @@ from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.calico.policy import POLICY
 from holdfast.model.calico.subnet import SUBNET
+from holdfast.model.control.handover import HANDOVER
 from holdfast.model.control.identity import IDENTITY
 from holdfast.model.control.intent import INTENT
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER
 from holdfast.model.control.leader_history import LEADERSHIP
 from holdfast.model.control.mark import MARK
+from holdfast.model.control.restart_request import RESTART_REQUEST
 from holdfast.model.control.server import SERVER
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT
@@ -47,6 +49,8 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     LEADER,
     NEUTRON_LEADER,
     LEADERSHIP,
+    HANDOVER,
+    RESTART_REQUEST,
     SERVER,
     INTENT,
 )

@@ -92,6 +92,8 @@ class ControlServer:
         self._trusted = trusted
         self._server: asyncio.Server | None = None
         self._peers = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """Tasks of the open connections."""
         self._idle: dict[asyncio.StreamWriter, None] = {}
         """Peers that have sent no request yet, the longest idle first."""
 
@@ -103,12 +105,20 @@ class ControlServer:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        """Close every connection and wait for its task: one that the end of the loop cancels looks like a crash."""
         if self._server is not None:
             self._server.close()
         self._path.unlink(missing_ok=True)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._peers += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             if self._peers > _PEERS and not self._make_room():
                 await _send(writer, Answer(error=f"more than {_PEERS} commands at once: try again"))
@@ -116,7 +126,11 @@ class ControlServer:
             await self._serve_requests(reader, writer)
         except (ConnectionError, TimeoutError):
             pass  # the peer disconnected, or never sent anything
+        except asyncio.CancelledError:
+            # asyncio reports a cancelled connection as a failed task, which ends a worker's process.
+            log.debug("connection closed by the stop of the process", path=str(self._path))
         finally:
+            self._tasks.discard(task)
             self._peers -= 1
             writer.close()
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import Instant, seconds
 from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
-from holdfast.runtime.daemon.restart import TRANSITIONS, Effect, RestartState, WorkerCheck, WorkerPhase, backoff, step
+from holdfast.runtime.daemon.restart import (
+    TRANSITIONS,
+    Effect,
+    RestartState,
+    WorkerCheck,
+    WorkerPhase,
+    backoff,
+    request_restart,
+    step,
+)
 from tests.runtime.harness import patient
 
 BOUNDS = PulseSettings()
@@ -217,3 +226,26 @@ def test_any_course_of_events_is_known_and_starts_only_what_is_not_running(
         assert (Effect.START in effects) <= (not process)
         assert all(process for effect in effects if effect is not Effect.START)
         process = (process or Effect.START in effects) and verdict not in (PulseVerdict.DEAD, PulseVerdict.COMPLETED)
+
+
+def test_a_restart_that_was_asked_for_is_neither_counted_nor_delayed() -> None:
+    state, effects = request_restart(running(), at(5), BOUNDS)
+    assert (state.phase, list(effects)) == (WorkerPhase.ENDING, [Effect.TERM])
+    state, _ = check(state, PulseVerdict.DEAD, 6)
+    assert (state.phase, state.restarts, state.trouble, state.failures) == (WorkerPhase.DUE, (), None, 0)
+    state, effects = check(state, PulseVerdict.STARTING, 6)
+    assert (state.phase, list(effects)) == (WorkerPhase.RUNNING, [Effect.START])
+    dead, _ = check(state, PulseVerdict.DEAD, 7)
+    assert len(dead.restarts) == 1, "a crash after it counts"
+
+
+def test_a_worker_that_does_not_end_when_asked_to_is_killed() -> None:
+    state, _ = request_restart(running(), at(5), BOUNDS)
+    state, effects = check(state, PulseVerdict.HEALTHY, 5 + BOUNDS.term_grace.total_seconds())
+    assert list(effects) == [Effect.KILL]
+
+
+def test_a_worker_in_its_backoff_starts_at_once_when_asked_to() -> None:
+    dead, _ = check(running(), PulseVerdict.DEAD, 5)
+    state, effects = request_restart(dead, at(5.1), BOUNDS)
+    assert (state.start, list(effects)) == (at(5.1), [])

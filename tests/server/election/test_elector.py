@@ -73,6 +73,87 @@ def test_stepping_down_hands_over_in_well_under_a_second() -> None:
     duo(story)
 
 
+class Trio(Duo):
+    """A third server, which would be faster than the one that the leader steps down for."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.c = SimServer(world, "c", Host(world, "host-c"), "pid", TIMINGS)
+        self.judge.servers.append(self.c)
+
+    async def begin(self) -> None:
+        await super().begin()
+        self.c.start()
+        await asyncio.sleep(3)
+
+
+def trio(story: Callable[[Trio], Coroutine[Any, Any, None]]) -> None:
+    async def scenario(world: World) -> None:
+        three = Trio(world)
+        await three.begin()
+        await story(three)
+
+    for seed in range(5):
+        simulate(seed, scenario)
+
+
+def test_a_leader_that_steps_down_for_a_server_is_followed_by_that_one() -> None:
+    async def story(three: Trio) -> None:
+        assert three.a.elector is not None
+        three.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30), "c")
+        await three.led_by(three.c, within=1)
+        await asyncio.sleep(1)
+        assert [name for name, _ in three.history()] == ["a", "c"]
+
+    trio(story)
+
+
+def test_any_server_takes_over_if_the_chosen_one_does_not() -> None:
+    async def story(three: Trio) -> None:
+        assert three.a.elector is not None
+        three.c.electing.kill()
+        three.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30), "c")
+        await asyncio.sleep(3)
+        assert not leads(three.b), "it holds back"
+        await three.led_by(three.b, within=5)
+
+    trio(story)
+
+
+def test_a_resignation_that_failed_is_made_up_for_long_before_the_lease_is_over() -> None:
+    async def story(two: Duo) -> None:
+        assert two.a.elector is not None
+        unlucky = [Fate.REFUSED, Fate.REFUSED]
+
+        def weather(_called: str) -> Fate:
+            return unlucky.pop() if unlucky else Fate.ANSWERED
+
+        two.a.electing.clients[0].link.fate_of = weather
+        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(60))
+        await two.led_by(two.b, within=4)
+        assert not unlucky
+
+    duo(story)
+
+
+def test_failed_renewals_and_the_end_of_a_stale_term_are_logged_with_their_cause() -> None:
+    async def story(two: Duo) -> None:
+        two.a.electing.clients[0].link.fate_of = lambda _called: Fate.REFUSED
+        with capture_logs() as lines:
+            await two.led_by(two.b, within=TIMINGS.ttl.total_seconds() + 5)
+            await asyncio.sleep(30)
+        mine = [line for line in lines if line.get("server") == "a"]
+        failed = [line for line in mine if line["event"] == "election attempt failed; retrying"]
+        assert (failed[0]["log_level"], failed[0]["attempt"]) == ("info", "renew the leadership")
+        assert 0 < failed[0]["term_stale_in_s"] < TIMINGS.renew_deadline.total_seconds()
+        assert len(failed) < 8, "at most one in ten seconds"
+        (lost,) = [line for line in mine if line["event"] == "leadership lost"]
+        assert "it could not prove its term in time (not renewed for 10." in lost["reason"]
+        assert failed[0]["error"] in lost["reason"]
+
+    duo(story)
+
+
 def test_a_new_leader_logs_why_there_was_no_leader() -> None:
     async def story(two: Duo) -> None:
         assert two.a.elector is not None
@@ -181,7 +262,7 @@ def test_a_follower_does_not_look_because_of_every_renewal() -> None:
 
         link.fate_of = count
         await asyncio.sleep(60)
-        assert looks.count("get") <= 13, "three looks in a TTL, whatever is written meanwhile"
+        assert looks.count("txn") <= 26, "three looks and three registrations in a TTL, whatever is written meanwhile"
 
     duo(story)
 

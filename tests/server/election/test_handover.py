@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.server.election.handover import PATIENCE, Ability, successor
+from holdfast.server.election.handover import PATIENCE, Ability, HandoverRefused, able_successors, successor
 
 NOW = Instant(1_000_000_000_000)
 
@@ -60,3 +61,29 @@ def test_there_is_no_handover_to_a_server_that_would_not_take_over() -> None:
     paused = msgspec.structs.replace(ABLE, stands=False)
     assert successor(ability, {"b": paused}, NOW + PATIENCE) is None
     assert successor(ability, {"b": paused, "c": ABLE}, NOW + PATIENCE) == "c"
+
+
+def test_those_who_can_take_over_from_a_leader_that_steps_down_are_named() -> None:
+    assert able_successors({"c": ABLE, "b": ABLE, "d": SICK}) == ["b", "c"]
+    assert able_successors({"c": ABLE, "b": ABLE}, "c") == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("others", "to", "reason"),
+    [
+        ({}, "", "no other server can take over (there is none): see holdfast get servers"),
+        (
+            {"b": SICK, "c": NO_DATABASE},
+            "",
+            "no other server can take over (b: syncer crash-looping; c: it has not reached the database yet)",
+        ),
+        ({"b": ABLE, "c": SICK}, "c", "c cannot take over (c: syncer crash-looping): see"),
+        ({"b": ABLE}, "x", "no other server is called x; there are: b"),
+    ],
+)
+def test_a_step_down_without_a_successor_is_refused_with_the_reason(
+    others: dict[str, Server], to: str, reason: str
+) -> None:
+    with pytest.raises(HandoverRefused) as refused:
+        able_successors(others, to)
+    assert str(refused.value).startswith(reason)

@@ -37,6 +37,7 @@ from holdfast.server.election.machine import (
     RenewFailed,
     Resign,
     Resigned,
+    ResignFailed,
     SeenLeader,
     TermOver,
     Tick,
@@ -47,7 +48,7 @@ TIMINGS = ServerSettings()
 START = Instant(1_000_000_000_000)
 EVENTS = (
     Tick, LeaderRead, LeaderReadFailed, Leased, Won, Beaten, CampaignFailed, Renewed, RenewFailed, TermOver,
-    Resigned, Leave, Rejoin
+    Resigned, ResignFailed, Leave, Rejoin
 )  # fmt: skip
 OTHER = SeenLeader(5, 6, 99, Leader("other", "host", 1))
 
@@ -63,7 +64,8 @@ CANNOT_HAPPEN: dict[tuple[ElectionPhase, type], str] = {
         for event in (Leased, Won, Beaten, CampaignFailed)
     },
     **{
-        (phase, Resigned): "resigning lasts until it is answered"
+        (phase, event): "resigning lasts until it is answered"
+        for event in (Resigned, ResignFailed)
         for phase in ElectionPhase
         if phase is not ElectionPhase.RESIGNING
     },
@@ -101,6 +103,30 @@ def test_every_phase_handles_every_event_or_lists_why_it_cannot_happen() -> None
 def test_an_event_that_cannot_happen_raises() -> None:
     with pytest.raises(KeyError):
         run(Renewed(START, START, 5))
+
+
+def test_a_vacancy_that_is_reserved_for_another_server_is_left_to_it_until_the_reservation_is_over() -> None:
+    state, effects = run(Tick(START), LeaderRead(START, SeenLeader(reserved_for="c")))
+    assert (state.phase, effects) == (ElectionPhase.FOLLOWING, [ReadLeader.NOW])
+    state, effects = run(Tick(after(0.25)), LeaderRead(after(0.3), SeenLeader()), state=state)
+    assert (state.phase, effects) == (ElectionPhase.CAMPAIGNING, [ReadLeader.NOW, Campaign()])
+
+
+def test_a_leader_that_steps_down_reserves_the_vacancy_for_its_successor() -> None:
+    state, effects = run(Leave(after(1), LossReason.STEPPED_DOWN, seconds(30), "c"), state=led())
+    assert effects[-1] == Resign(state.term, state.lease, LossReason.STEPPED_DOWN, "c")
+    assert run(Resigned(after(1.1)), state=state)[0].successor == ""
+
+
+def test_a_failed_resignation_is_retried_until_the_lease_is_over() -> None:
+    state, effects = run(Leave(after(1), LossReason.STEPPED_DOWN, seconds(60), "c"), state=led())
+    resign = effects[-1]
+    state, effects = run(Tick(after(1.5)), ResignFailed(after(2)), Tick(after(2.5)), state=state)
+    assert (state.phase, effects) == (ElectionPhase.RESIGNING, [])
+    state, effects = run(Tick(after(3)), state=state)
+    assert effects == [resign]
+    state, effects = run(ResignFailed(after(14)), Tick(after(20)), state=state)
+    assert (state.phase, effects) == (ElectionPhase.RESTING, [])
 
 
 def test_a_vacant_place_makes_a_follower_campaign() -> None:

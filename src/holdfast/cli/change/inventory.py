@@ -1,4 +1,4 @@
-"""Commands on the objects of the inventory: apply, get, move, delete, diff, undo."""
+"""Commands on the objects of the inventory: apply, get (`cli/get.py`), move, delete, diff, undo."""
 
 from __future__ import annotations
 
@@ -169,13 +169,7 @@ def move(
             _wait(opened, edits, timeout)
 
 
-@click.command()
-@click.argument("kind")
-@click.argument("name", required=False)
-@click.option("--network", help="Only endpoints of this network.")
-@output_flag
-@configuration_flags
-def get(
+def show_objects(
     kind: str,
     name: str | None,
     network: str | None,
@@ -183,7 +177,7 @@ def get(
     config_file: str | None,
     settings: Sequence[FlagValue],
 ) -> None:
-    """Show the objects of a KIND in the inventory, or one by NAME."""
+    """Print the objects of a kind in the inventory, or one by name."""
     chosen = kind_named(kind)
     with session(config_file, settings) as opened:
         found = opened.editor.objects(chosen, name, network)

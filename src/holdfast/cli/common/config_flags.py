@@ -20,15 +20,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 def configuration_flags(command: F) -> F:
     """Add `--config FILE` and `--set SECTION.FIELD=VALUE`; they arrive as `config_file` and `settings`."""
     chosen = click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
-    setting = click.option(
+    return chosen(settings_flag(command))
+
+
+def settings_flag(command: F) -> F:
+    """Add `--set SECTION.FIELD=VALUE` alone; it arrives as `settings`."""
+    return click.option(
         "--set",
         "settings",
         metavar="SECTION.FIELD=VALUE",
         multiple=True,
         callback=_flags,
         help="Set one field; overrides environment and file. Can be repeated.",
-    )
-    return chosen(setting(command))
+    )(command)
 
 
 def _flags(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[FlagValue, ...]:

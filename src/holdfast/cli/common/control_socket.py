@@ -14,6 +14,7 @@ from holdfast.cli.common.config_flags import effective
 from holdfast.runtime.control import Request, ask
 
 CANNOT_TELL = 2
+REFUSED = 4
 LAB_FOLDER = Path(".holdfast")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +31,11 @@ def runtime_flag(command: F) -> F:
 
 
 def _runtime(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Path:
+    return runtime_folder(given)
+
+
+def runtime_folder(given: str | None) -> Path:
+    """Return the folder that `--runtime` names, or the default one."""
     if given:
         return Path(given)
     configured = Path(effective(None).config.paths.runtime)
@@ -131,6 +137,12 @@ class CannotTell(click.ClickException):
     """The state is unknown: no daemon answers."""
 
     exit_code = CANNOT_TELL
+
+
+class Refused(click.ClickException):
+    """The daemon refused the request; the message is its reason."""
+
+    exit_code = REFUSED
 
 
 def no_daemon(runtime: Path) -> CannotTell:

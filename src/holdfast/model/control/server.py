@@ -43,6 +43,12 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Its mirrors are complete, so that it can take over at once."""
     stands: bool = True
     """True if it is a candidate: not paused and not in the back-off after a step-down."""
+    rests: str = ""
+    """Reason for which it is no candidate."""
+    lag_s: float = 0.0
+    """Age of the oldest waiting change of any of its workers, in seconds."""
+    pauses: tuple[str, ...] = ()
+    """Pauses in force here, one sentence each."""
     workers: Mapping[str, WorkerHealth] = {}
 
     def __post_init__(self) -> None:
@@ -58,10 +64,14 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """It can do the work of a leader and is a candidate."""
         return self.able and self.stands
 
-
-def _unhealthy(server: Server) -> str:
-    unhealthy = sorted(f"{name} {worker.state}" for name, worker in server.workers.items() if not worker.healthy)
-    return ", ".join(unhealthy) or ("ok" if server.stands else "ok, does not stand for election")
+    @property
+    def why_not(self) -> str:
+        """Reasons for which it is not eligible; empty if it is."""
+        reasons = [] if self.stands else [self.rests or "it does not stand for election"]
+        reasons += sorted(f"{name} {worker.state}" for name, worker in self.workers.items() if not worker.healthy)
+        if not self.database and not any("database" in reason for reason in reasons):
+            reasons.append("it has not reached the database yet")
+        return ", ".join(reasons)
 
 
 SERVER: Kind[Server, str] = Kind(
@@ -73,7 +83,7 @@ SERVER: Kind[Server, str] = Kind(
         Column("SERVER", lambda name, _: name),
         Column("HOST", lambda _, server: server.host),
         Column("DATABASE", lambda _, server: "reachable" if server.database else "away"),
-        Column("WORKERS", lambda _, server: _unhealthy(server)),
+        Column("WORKERS", lambda _, server: server.why_not or "ok"),
         Column("WARM", lambda _, server: "yes" if server.warm else "no"),
         Column("VERSION", lambda _, server: server.version),
         Column("SINCE", lambda _, server: rfc3339(server.since), wide=True),

@@ -15,28 +15,37 @@ from prometheus_client.samples import Sample
 
 from holdfast import __version__
 from holdfast.config.loading.reload import Reload
+from holdfast.config.root import Config
+from holdfast.model.base.region import Region
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.paths import RolePaths
+from holdfast.store.api import StoreAway, StoreError
 
+_SERVERS_WITHIN = 4.0
 _CONFIRM_EVERY = 0.05
 _CONFIRM_TRIES = 60
 """Three seconds: a worker shows its configuration twice a second, and the command waits for five."""
 
 
-class Reloads(Protocol):
+class Supervises(Protocol):
     """The supervisor, as far as these commands change something."""
+
+    config: Config
 
     def reload(self) -> Reload | str: ...
 
     def unconfirmed(self) -> tuple[str, ...]: ...
 
+    def restart(self, name: str, who: str, why: str) -> None: ...
+
 
 class SupervisorCommands:
-    def __init__(self, paths: RolePaths, workers: Sequence[str], clock: Clock, supervisor: Reloads) -> None:
+    def __init__(self, paths: RolePaths, workers: Sequence[str], clock: Clock, supervisor: Supervises) -> None:
         self._paths = paths
         self._workers = workers
         self._clock = clock
@@ -48,6 +57,8 @@ class SupervisorCommands:
             "metrics": self._metrics,
             "history": self._history,
             "reload": self._reload,
+            "restart": self._restart,
+            "servers": self._servers,
             "tell": self._forward_command,
         }
 
@@ -84,10 +95,47 @@ class SupervisorCommands:
             await asyncio.sleep(_CONFIRM_EVERY)
         return msgspec.to_builtins(msgspec.structs.replace(result, unconfirmed=self._supervisor.unconfirmed()))
 
+    async def _restart(self, request: Request, who: Who) -> str:
+        """Restart one worker. A request through the store comes from our own elector, with the name of the operator."""
+        self._require_worker(request.worker)
+        reports = {one.name: one for one in self._report().workers}
+        why = request.args.get("reason")
+        if not isinstance(why, str) or not why.strip():
+            raise Declined("a reason is needed: give it with --reason")
+        if reports[request.worker].phase == "completed":
+            raise Declined(f"{request.worker} has completed its job: there is nothing to restart")
+        forwarded = request.args.get("who") if who.pid in {one.pid for one in reports.values()} else None
+        operator = f"{forwarded} (through the store)" if forwarded else who.name
+        self._supervisor.restart(request.worker, operator, why.strip())
+        return f"{request.worker} restarts"
+
+    async def _servers(self, _request: Request, _who: Who) -> Any:
+        """Return all servers of the region, which every daemon can read from its store."""
+        from holdfast.runtime.store_client import open_store
+        from holdfast.store.servers import read_servers
+
+        config = self._supervisor.config.store
+        try:
+            store = open_store(config)
+        except SecretRefused as refused:
+            raise Declined(str(refused)) from refused
+        try:
+            async with asyncio.timeout(_SERVERS_WITHIN):
+                return msgspec.to_builtins(await read_servers(store, Region(config.region or "")))
+        except (StoreAway, StoreError) as error:
+            raise Declined(f"the servers cannot be read: {error}") from error
+        except TimeoutError as error:
+            raise Declined(f"the servers cannot be read: no answer within {_SERVERS_WITHIN:g} s") from error
+        finally:
+            await store.close()
+
+    def _require_worker(self, name: str) -> None:
+        if name not in self._workers:
+            raise Declined(f"there is no worker {name!r}; there are: {', '.join(self._workers)}")
+
     async def _forward_command(self, request: Request, who: Who) -> Any:
         """Forward a command to one worker, on behalf of the caller."""
-        if request.worker not in self._workers:
-            raise Declined(f"there is no worker {request.worker!r}; there are: {', '.join(self._workers)}")
+        self._require_worker(request.worker)
         command = request.args.get("do")
         if not isinstance(command, str):
             raise Declined("the command for the worker is missing")

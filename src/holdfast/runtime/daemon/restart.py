@@ -52,6 +52,8 @@ class RestartState:
     """Restarts since it was last healthy for a minute; sets the backoff."""
     restarts: tuple[Instant, ...] = ()
     trouble: LastFailure | None = None
+    asked: bool = False
+    """It ends because an operator asked for a restart, not because of a failure."""
 
     def crash_looping(self, bounds: PulseSettings, now: Instant) -> bool:
         recent = [at for at in self.restarts if now - at < bounds.crash_loop_window]
@@ -82,6 +84,13 @@ def step(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step
     return TRANSITIONS[state.phase, ACTIONS[check.verdict]](state, check, bounds)
 
 
+def request_restart(state: RestartState, now: Instant, bounds: PulseSettings) -> Step:
+    """End a running worker because an operator asked for it; one that ends or starts already does so."""
+    if state.phase is WorkerPhase.RUNNING:
+        return replace(state, phase=WorkerPhase.ENDING, kill=now + bounds.term_grace, asked=True), (Effect.TERM,)
+    return (replace(state, start=now), ()) if state.phase is WorkerPhase.DUE else (state, ())
+
+
 def _start(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
     if check.now < state.start:
         return state, ()
@@ -110,6 +119,8 @@ def _kill_when_due(state: RestartState, check: WorkerCheck, bounds: PulseSetting
 
 
 def _replace(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> Step:
+    if state.asked:  # neither counted nor delayed
+        return replace(state, phase=WorkerPhase.DUE, start=check.now, asked=False), ()
     ended_by_us = state.phase in (WorkerPhase.ENDING, WorkerPhase.KILLED)
     trouble = state.trouble if ended_by_us and state.trouble else LastFailure(check.verdict, check.evidence, check.now)
     failures = 0 if trouble.at - state.started >= bounds.healthy_after else state.failures

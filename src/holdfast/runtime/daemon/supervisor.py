@@ -36,7 +36,7 @@ from holdfast.runtime.daemon.pulse import (
     worker_verdict,
 )
 from holdfast.runtime.daemon.report import WorkerRecord
-from holdfast.runtime.daemon.restart import Effect, RestartState, WorkerCheck, WorkerPhase, step
+from holdfast.runtime.daemon.restart import Effect, RestartState, WorkerCheck, WorkerPhase, request_restart, step
 from holdfast.runtime.daemon.sd_notify import ServiceManager
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, DecisionLog
@@ -172,6 +172,14 @@ class Supervisor:
         shown = {worker.spec.name: worker.shown() for worker in self.workers if worker.process is not None}
         return tuple(name for name, pulse in shown.items() if pulse is None or pulse.config != current)
 
+    def restart(self, name: str, who: str, why: str) -> None:
+        """Restart a worker that runs, because an operator asked for it."""
+        worker = next(one for one in self.workers if one.spec.name == name)
+        self._record(worker, "asked", f"{who} asked for a restart of {name}: “{why}”")
+        worker.state, effects = request_restart(worker.state, self.clock.now(), self.config.runtime)
+        for effect in effects:
+            self._apply(effect, worker)
+
     def _open_board(self) -> None:
         write_atomically(self.paths.config, dump(self.config))
         names = [name for spec in self._specs for name in (spec.name, f"{spec.name}/record")]
@@ -302,6 +310,8 @@ class Supervisor:
             self._record(worker, "ending", f"{name} {trouble.verdict.value} ({trouble.evidence}): sending SIGTERM")
         elif state.phase is WorkerPhase.KILLED and before.phase is WorkerPhase.ENDING:
             self._record(worker, "killed", f"{name} did not end within {_s(self._grace)}: sending SIGKILL")
+        elif before.asked and state.phase is WorkerPhase.DUE:
+            self._record(worker, "restarted", f"{name} has ended and starts again, as asked for")
         elif state.phase is WorkerPhase.DUE and before.phase is not WorkerPhase.DUE and trouble:
             pause = _s(state.start - now)
             self._record(
@@ -315,7 +325,7 @@ class Supervisor:
             )
 
     def _record(self, worker: SupervisedWorker, outcome: str, sentence: str) -> None:
-        emit = log.info if outcome in ("back", "completed") else log.warning
+        emit = log.info if outcome in ("asked", "back", "completed", "restarted") else log.warning
         emit("worker state changed", worker=worker.spec.name, outcome=outcome, why=sentence)
         record = Decision(self.clock.wall(), "supervisor", "worker", f"worker/{worker.spec.name}", outcome, sentence)
         self._decisions.write([record])

@@ -9,8 +9,8 @@ attempt. The leader key is put again with every renewal, by the same transaction
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.handover import HANDOVER, Handover
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, LeaderPeriod
 from holdfast.runtime.clock import Clock
@@ -64,8 +65,19 @@ _LOG_RENEWALS_EVERY = Duration(minutes=5)
 _DIED_HERE = "its process died on this machine"
 _LEFT_OPEN = "its lease ran out, or its key was deleted"
 """Reason of a term whose end was not recorded: a resignation, or clearing a dead leader's key, records its reason."""
+_LOG_FAILURES_EVERY = Duration(seconds=10)
+_RESERVED_FOR = Duration(seconds=5)
+"""Time for which a vacancy is kept free for the server that the leader stepped down for."""
 _UNANSWERED = (StoreAway, StoreError, TimeoutError)
-_FAILURES = (machine.CampaignFailed, machine.RenewFailed, machine.LeaderReadFailed)
+_FAILURES = (machine.CampaignFailed, machine.RenewFailed, machine.LeaderReadFailed, machine.ResignFailed)
+_ANSWERS = (machine.LeaderRead, machine.Won, machine.Beaten, machine.Renewed, machine.TermOver, machine.Resigned)
+_ATTEMPTS: Mapping[type, str] = {
+    Campaign: "campaign",
+    Renew: "renew the leadership",
+    Resign: "give leadership back",
+    Clear: "clear the key of a dead leader",
+    RecordHistory: "record the term in the history",
+}
 
 
 class OnAttempt(Protocol):
@@ -85,6 +97,19 @@ class Renewals:
         if term != self.term:
             return Renewals(term, sent, 1, answered - sent)
         return Renewals(term, self.since, self.count + 1, max(self.slowest, answered - sent))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempts:
+    """Attempts that have failed in a row."""
+
+    error: str = ""
+    since: Instant = NEVER
+    count: int = 0
+    logged: Instant = NEVER
+
+    def plus(self, error: str, now: Instant) -> FailedAttempts:
+        return replace(self, error=error, since=self.since or now, count=self.count + 1)
 
 
 class Elector:
@@ -117,6 +142,7 @@ class Elector:
         self._on_attempt = on_attempt
         self._on_change = on_change
         self._key = LEADER.key(region, "leader")
+        self._handover_key = HANDOVER.key(region, "handover")
         self._history_key = LEADERSHIP.key(region, "leadership")
         self._effects: asyncio.Queue[Effect] = asyncio.Queue()
         self._read_queued = False
@@ -129,6 +155,7 @@ class Elector:
         self._since = clock.wall()
         """Start of the last campaign; the leader key carries it as the start of the leadership."""
         self._renewals = Renewals()
+        self._failure = FailedAttempts()
         self._unrecorded = 0
         """The term that the history lacks because writing it failed; tried again with the next renewal."""
 
@@ -148,9 +175,9 @@ class Elector:
             for task in tasks:
                 task.cancel()
 
-    def leave(self, why: LossReason, rest: Duration | None = None) -> None:
-        """Give up leadership and stop campaigning."""
-        self._handle(machine.Leave(self._now(), why, rest))
+    def leave(self, why: LossReason, rest: Duration | None = None, successor: str = "") -> None:
+        """Give up leadership and stop campaigning; `successor` is the server that others let go first."""
+        self._handle(machine.Leave(self._now(), why, rest, successor))
 
     def rejoin(self, why: LossReason) -> None:
         """Take part again as far as that reason to leave is concerned."""
@@ -212,8 +239,10 @@ class Elector:
             log.info("leadership gained", server=name, term=term, reason=self._why_vacant)
             self._on_change(term, f"{name} leads, term {term}: {self._why_vacant}")
         else:
-            log.info("leadership lost", server=name, term=term, reason=change.lost.value)
-            self._on_change(term, f"{name} no longer leads, term {term}: {change.lost.value}")
+            unproven_s = (self._now() - self.state.proven).total_seconds()
+            stale = f" (not renewed for {unproven_s:.1f} s: {self._failure.error})" if self._failure.error else ""
+            log.info("leadership lost", server=name, term=term, reason=f"{change.lost.value}{stale}")
+            self._on_change(term, f"{name} no longer leads, term {term}: {change.lost.value}{stale}")
 
     async def _tick(self) -> None:
         while True:
@@ -246,6 +275,8 @@ class Elector:
             if effect is machine.ReadLeader.NOW:
                 self._read_queued = False
             event = await self._run_effect(effect)
+            if isinstance(event, _ANSWERS):
+                self._note_answer()
             if event is not None:
                 self._handle(event)
             self._on_attempt(self.state, success=not isinstance(event, _FAILURES))
@@ -272,9 +303,33 @@ class Elector:
             return None
         return machine.LeaderRead(self._now(), await self._seen())
 
-    def _failed(self, effect: Effect, error: Exception) -> Event | None:
-        log.debug("election attempt failed", effect=type(effect).__name__, error=str(error))
+    def _note_failure(self, effect: Effect, error: Exception) -> None:
+        """Log a failed attempt with its cause, at most every few seconds: the first of a row always."""
         now = self._now()
+        self._failure = self._failure.plus(str(error) or "no answer in time", now)
+        if not self._failure.logged or now - self._failure.logged >= _LOG_FAILURES_EVERY:
+            self._failure = replace(self._failure, logged=now)
+            state, leads = self.state, self.state.phase is ElectionPhase.LEADING
+            left = (machine.leading_until(state, self._timings) - now).total_seconds() if leads else None
+            log.info(
+                "election attempt failed; retrying",
+                server=self._me.name,
+                attempt=_ATTEMPTS.get(type(effect), "read the leader key"),
+                error=self._failure.error,
+                count=self._failure.count,
+                **({} if left is None else {"term": state.term, "term_stale_in_s": round(left, 1)}),
+            )
+
+    def _note_answer(self) -> None:
+        if self._failure.count:
+            lasted = round((self._now() - self._failure.since).total_seconds(), 1)
+            log.info("the store answers again", server=self._me.name, failed=self._failure.count, for_s=lasted)
+            self._failure = FailedAttempts()
+
+    def _failed(self, effect: Effect, error: Exception) -> Event | None:
+        now = self._now()
+        if not isinstance(error, LeaseGone):
+            self._note_failure(effect, error)
         if isinstance(effect, Campaign):
             return machine.CampaignFailed(now)
         if isinstance(effect, Renew):
@@ -283,10 +338,17 @@ class Elector:
         if isinstance(effect, RecordHistory):
             self._unrecorded = effect.term  # leadership does not depend on it, `holdfast leader` does
             return None
-        return machine.Resigned(now) if isinstance(effect, Resign) else machine.LeaderReadFailed(now)
+        return machine.ResignFailed(now) if isinstance(effect, Resign) else machine.LeaderReadFailed(now)
 
     async def _seen(self) -> SeenLeader:
-        return _seen(await self._store.get(self._key))
+        """Read the leader key and, in the same transaction, for which server the vacancy is reserved."""
+        found = await self._store.txn([], [Get(self._key), Get(self._handover_key)])
+        leader, reserved = (_single(one) for one in found.results)
+        return replace(_seen(leader), reserved_for=self._reserved_for(reserved))
+
+    def _reserved_for(self, entry: Entry | None) -> str:
+        handover = HANDOVER.decode(entry.key, entry.value) if entry is not None else None
+        return handover.to if isinstance(handover, Handover) and handover.to != self._me.name else ""
 
     async def _campaign(self) -> Event:
         sent, self._since = self._now(), self._clock.wall()
@@ -356,13 +418,22 @@ class Elector:
 
     async def _resign(self, effect: Resign) -> Event:
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        await self._delete_key([ours], effect.term, effect.why.value)
+        await self._delete_key([ours], effect.term, effect.why.value, await self._reservation(effect.successor))
         await self._store.revoke(effect.lease)
         return machine.Resigned(self._now())
 
-    async def _delete_key(self, compares: Sequence[Compare], term: int, why: str) -> bool:
+    async def _reservation(self, successor: str) -> list[Put]:
+        """The key that lets other servers hold back; it expires by itself."""
+        if not successor:
+            return []
+        lease = await self._store.grant(_RESERVED_FOR)
+        return [Put(self._handover_key, HANDOVER.encode(Handover(successor, self._me.name)), lease)]
+
+    async def _delete_key(
+        self, compares: Sequence[Compare], term: int, why: str, reservation: Sequence[Put] = ()
+    ) -> bool:
         """Delete the leader key, and in the same transaction records the reason in the history."""
-        record = await self._ended(term, why)
+        record = [*await self._ended(term, why), *reservation]
         try:
             return (await self._store.txn(compares, [Delete(self._key), *record])).succeeded
         except NoSpace:
@@ -390,6 +461,11 @@ class Elector:
         history = history.begin(LeaderPeriod(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
+
+
+def _single(result: int | Sequence[Entry]) -> Entry | None:
+    assert not isinstance(result, int)
+    return result[0] if result else None
 
 
 def _seen(entry: Entry | None) -> SeenLeader:

@@ -12,6 +12,25 @@ from dataclasses import dataclass
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.server import Server
 
+
+class HandoverRefused(Exception):
+    """No server can take over. The message says why, and what to do."""
+
+
+def able_successors(others: Mapping[str, Server], to: str = "") -> list[str]:
+    """Return the servers that can take over from a leader that steps down, only `to` if it is given. Raises
+    `HandoverRefused` if there is none: stepping down would leave the fleet without a leader that works."""
+    if to and to not in others:
+        raise HandoverRefused(f"no other server is called {to}; there are: {', '.join(sorted(others)) or 'none'}")
+    wanted = {to: others[to]} if to else others
+    able = [name for name, server in sorted(wanted.items()) if server.eligible]
+    if not able:
+        reasons = "; ".join(f"{name}: {server.why_not}" for name, server in sorted(wanted.items()))
+        who = f"{to} cannot" if to else "no other server can"
+        raise HandoverRefused(f"{who} take over ({reasons or 'there is none'}): see holdfast get servers")
+    return able
+
+
 PATIENCE = Duration(seconds=60)
 
 

@@ -55,6 +55,8 @@ class SeenLeader:
     lease: int = 0
     leader: Leader | None = None
     """None also when the value is unreadable: then no process can be proven dead, and the lease decides."""
+    reserved_for: str = ""
+    """Name of another server, for which the last leader stepped down; no other campaigns meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ class Election:
     """End of the rest after leadership was given up for a time; no campaign before."""
     rests: int = 0
     """Handovers in a row without a long leadership in between."""
+    successor: str = ""
+    """Server for which the vacancy is reserved when leadership is given back."""
+    resigning: bool = False
+    """A resignation is under way."""
+    resign_tried: Instant = NEVER
 
 
 # Events
@@ -164,7 +171,14 @@ class TermOver:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The key was given back, or could not be: then its lease expires."""
+    """The key was given back, or was not ours any more."""
+
+    now: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class ResignFailed:
+    """No answer: the key may still be there."""
 
     now: Instant
 
@@ -177,6 +191,7 @@ class Leave:
     now: Instant
     why: LossReason
     rest: Duration | None = None
+    successor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +204,7 @@ class Rejoin:
 
 Event = (
     Tick | LeaderRead | LeaderReadFailed | Leased | Won | Beaten | CampaignFailed
-    | Renewed | RenewFailed | TermOver | Resigned | Leave | Rejoin
+    | Renewed | RenewFailed | TermOver | Resigned | ResignFailed | Leave | Rejoin
 )  # fmt: skip
 
 
@@ -223,11 +238,12 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Give the key back at once, if it is still ours."""
+    """Give the key back at once, if it is still ours, and reserve the vacancy for `successor` if there is one."""
 
     term: int
     lease: int
     why: LossReason
+    successor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +310,8 @@ def _read_following(state: Election, event: LeaderRead, timings: ServerSettings)
         return _lead(state, event.seen.term, event.now, timings)
     if event.seen.term:
         return state, ()
+    if event.seen.reserved_for:
+        return replace(state, read_at=NEVER), ()  # read again soon: the reservation is short
     return replace(state, phase=ElectionPhase.CAMPAIGNING, campaigning=True), (Campaign(),)
 
 
@@ -390,14 +408,29 @@ def _lose(state: Election, why: LossReason) -> Step:
 
 
 def _leave_leading(state: Election, event: Leave, timings: ServerSettings) -> Step:
-    return _lose(_rest(state, event), event.why)
+    return _lose(replace(_rest(state, event), successor=event.successor), event.why)
 
 
 # Resigning, resting
 
 
 def _resign(state: Election, term: int, why: LossReason) -> Step:
-    return replace(state, phase=ElectionPhase.RESIGNING, term=term, lost=why), (Resign(term, state.lease, why),)
+    state = replace(state, phase=ElectionPhase.RESIGNING, term=term, lost=why, resigning=True)
+    return state, (Resign(term, state.lease, why, state.successor),)
+
+
+def _resign_failed(state: Election, event: ResignFailed, timings: ServerSettings) -> Step:
+    return replace(state, resigning=False, resign_tried=event.now), ()
+
+
+def _resign_again(state: Election, event: Tick, timings: ServerSettings) -> Step:
+    """Retry until the lease is over: else followers would wait for all of it after one lost answer."""
+    if event.now >= max(state.proven, state.leased) + timings.ttl and not state.resigning:
+        return _resigned(state, Resigned(event.now), timings)
+    if state.resigning or event.now - state.resign_tried < timings.renew_every / 2:
+        return state, ()
+    assert state.lost is not None
+    return _resign(state, state.term, state.lost)
 
 
 def _resigned(state: Election, event: Resigned, timings: ServerSettings) -> Step:
@@ -405,7 +438,17 @@ def _resigned(state: Election, event: Resigned, timings: ServerSettings) -> Step
 
 
 def _follow_again(state: Election) -> Election:
-    return replace(state, phase=ElectionPhase.FOLLOWING, term=0, lease=0, read_at=NEVER, reading=False, renewing=False)
+    return replace(
+        state,
+        phase=ElectionPhase.FOLLOWING,
+        term=0,
+        lease=0,
+        read_at=NEVER,
+        reading=False,
+        renewing=False,
+        resigning=False,
+        successor="",
+    )
 
 
 def _settle(state: Election, now: Instant) -> Election:
@@ -512,13 +555,14 @@ TRANSITIONS: Mapping[tuple[ElectionPhase, type], Callable[..., Step]] = {
     (_P.LEADING, TermOver): _term_over,
     (_P.LEADING, Leave): _leave_leading,
     (_P.LEADING, Rejoin): _rejoin,
-    (_P.RESIGNING, Tick): _ignore,
+    (_P.RESIGNING, Tick): _resign_again,
     (_P.RESIGNING, LeaderRead): _note,
     (_P.RESIGNING, LeaderReadFailed): _read_failed,
     (_P.RESIGNING, Renewed): _ignore,
     (_P.RESIGNING, RenewFailed): _ignore,
     (_P.RESIGNING, TermOver): _ignore,
     (_P.RESIGNING, Resigned): _resigned,
+    (_P.RESIGNING, ResignFailed): _resign_failed,
     (_P.RESIGNING, Leave): _leave_resigning,
     (_P.RESIGNING, Rejoin): _rejoin,
     (_P.RESTING, Tick): _rest_on,

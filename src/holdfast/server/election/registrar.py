@@ -58,7 +58,7 @@ class Registrar:
         while True:
             try:
                 await self.register()
-                await self._read_others()
+                await self.read_others()
             except (StoreAway, StoreError) as error:
                 log.debug("cannot register; retrying", server=self._name, error=str(error))
             await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
@@ -116,7 +116,8 @@ class Registrar:
         result = await self._key.txn([compare], [self._key.put(SERVER.encode(self._report()))])
         return result.revision if result.succeeded else 0
 
-    async def _read_others(self) -> None:
+    async def read_others(self) -> None:
+        """Read the reports of the other servers. Raises `StoreAway` or `StoreError`."""
         others: dict[str, Server] = {}
         async for page in self._store.list(self._prefix):
             for entry in page.entries:

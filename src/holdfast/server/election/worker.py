@@ -1,6 +1,6 @@
 """Elector worker: takes part in elections, registers the server, hands leadership over when it cannot do the work.
 
-Answers `about`, `host`, `step-down`, `pause` and `resume`.
+Answers `about`, `host`, `step-down`, `restart-elsewhere`, `pause` and `resume`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.restart_request import RestartRequest
 from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.runtime.control import Declined, Request, Who
@@ -38,12 +39,13 @@ from holdfast.server import server_name
 from holdfast.server.compaction.compactor import Compactor
 from holdfast.server.election import predecessor
 from holdfast.server.election.elector import Elector
-from holdfast.server.election.handover import PATIENCE, Ability, successor
+from holdfast.server.election.handover import PATIENCE, Ability, HandoverRefused, able_successors, successor
 from holdfast.server.election.identity import IdentityCheck
 from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, is_over, term_ended_cells
 from holdfast.server.election.machine import Election, ElectionPhase, LossReason
 from holdfast.server.election.metrics import ElectionMetrics
 from holdfast.server.election.registrar import Registrar
+from holdfast.server.election.restarts import RestartRequests
 from holdfast.server.election.trial import TrialState
 from holdfast.server.election.views import ElectorView, StoreSeen, read_host
 from holdfast.store.api import StoreAway, StoreError
@@ -119,10 +121,12 @@ class ElectorJob:
         fleet = PauseCommands(
             self._fleet_intents, FLEET, worker.context, None, ", obeyed by every daemon within seconds"
         )
+        self._restarts = RestartRequests(self._store, self._region, self._me.name, worker.paths.socket())
         worker.handlers |= {
             "about": self._about,
             "host": self._host,
             "step-down": self._step_down,
+            "restart-elsewhere": self._restart_elsewhere,
             "intents": self._shown_intents,
             **PauseCommands(self._intents, self._scope, worker.context, self._apply_pause).handlers(),
             **{f"{name}-fleet": handler for name, handler in fleet.handlers().items()},
@@ -149,6 +153,7 @@ class ElectorJob:
                 "health": self._check_health_periodically(),
                 "identity": self._check_identity_periodically(),
                 "compactor": self.compactor.run(),
+                "restarts": self._restarts.run(),
             }
         )
         await self.registrar.withdraw()
@@ -262,7 +267,10 @@ class ElectorJob:
             database=not any(one.state in _DATABASE_UNKNOWN for one in workers if one.name != "elector"),
             warm=all(one.warm for one in workers if one.phase != "completed"),
             stands=self.elector.state.phase is not ElectionPhase.RESTING,
-            workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},
+            rests=self._why_resting(),
+            lag_s=max((one.lag_s or 0.0 for one in workers), default=0.0),
+            pauses=tuple(f"{one.scope} by {one.sentence}" for one in (*self._pauses(), *self._fleet_pauses())),
+            workers={one.name: _health(one) for one in workers if one.name != "elector"},
         )
 
     async def _check_health_periodically(self) -> None:
@@ -326,14 +334,47 @@ class ElectorJob:
         ago = (sent - compacted).total_seconds() if compacted else None
         return StoreSeen(newest.version, total, len(members), newest.revision, round(took, 1), ago)
 
+    def _why_resting(self) -> str:
+        """Reason for which this server is no candidate; empty while it is one."""
+        state = self.elector.state
+        if state.phase is not ElectionPhase.RESTING:
+            return ""
+        if state.withheld:
+            return ", ".join(sorted(why.value for why in state.withheld))
+        left = (state.rest_until - self._worker.clock.now()).total_seconds()
+        return f"it rests for {max(0.0, left):.0f} s, because {state.lost.value if state.lost else 'it gave way'}"
+
     async def _step_down(self, request: Request, who: Who) -> str:
         if self.elector.state.phase is not ElectionPhase.LEADING:
             raise Declined(f"{self._me.name} does not lead; holdfast leader shows which server does")
-        self._record_request(
-            "step-down", request_intent(request, who, self._worker.clock, IntentKind.PAUSE, self._scope)
-        )
-        self.elector.leave(LossReason.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
-        return f"{self._me.name} steps down"
+        asked, to = self._asked(request, who), str(request.args.get("to") or "")
+        try:
+            await self.registrar.read_others()
+            able = able_successors(self.registrar.others, to)
+        except (StoreAway, StoreError) as error:
+            raise Declined(f"not done, because the other servers cannot be read: {error}") from error
+        except HandoverRefused as refused:
+            raise Declined(f"{self._me.name} keeps the leadership: {refused}") from refused
+        self._record_request(f"step down for {to}" if to else "step down", asked)
+        self.elector.leave(LossReason.STEPPED_DOWN, 2 * self._worker.config.server.ttl, successor=to)
+        return f"{self._me.name} steps down; {to + ' takes' if to else ' or '.join(able) + ' can take'} over"
+
+    async def _restart_elsewhere(self, request: Request, who: Who) -> str:
+        """Ask another server to restart one of its workers."""
+        asked = self._asked(request, who)
+        server, worker = str(request.args.get("server") or ""), str(request.args.get("name") or "")
+        try:
+            await self.registrar.read_others()
+            wanted = RestartRequest(worker, asked.who, asked.why, asked.since)
+            answer = await self._restarts.send(server, wanted, self.registrar.others)
+        except (StoreAway, StoreError) as error:
+            raise Declined(f"not done, because it could not be stored: {error}") from error
+        self._record_request(f"restart {worker} of {server}", asked)
+        return answer
+
+    def _asked(self, request: Request, who: Who) -> Intent:
+        """Return the operator and the reason of a request; nothing of it is kept."""
+        return request_intent(request, who, self._worker.clock, IntentKind.PAUSE, self._scope)
 
     def _apply_pause(self) -> None:
         """Apply the operator's pause. It survives restarts and ends with `resume` or when it expires."""
@@ -348,6 +389,10 @@ class ElectorJob:
         """The pause of this server, if there is one in force."""
         wall = self._worker.clock.wall()
         return [one for one in self._intents.all() if one.holds(wall)]
+
+    def _fleet_pauses(self) -> list[Intent]:
+        wall = self._worker.clock.wall()
+        return [one for one in self._fleet_intents.all() if one.holds(wall)]
 
     async def _shown_intents(self, _request: Request, _who: Who) -> Any:
         wall = self._worker.clock.wall()
@@ -382,8 +427,11 @@ def _state(state: Election, *, success: bool) -> str:
     return f"following {leader.name}" if state.phase is ElectionPhase.FOLLOWING and leader else state.phase.value
 
 
-def _is_healthy(worker: WorkerReport) -> bool:
-    return not (worker.crash_looping or worker.state.startswith("waiting"))
+def _health(worker: WorkerReport) -> WorkerHealth:
+    """A worker that has crashed often lately is not healthy, even while it runs."""
+    if worker.crash_looping:
+        return WorkerHealth(healthy=False, state="crash-looping")
+    return WorkerHealth(not worker.state.startswith("waiting"), worker.state)
 
 
 async def elect(worker: Worker) -> None:

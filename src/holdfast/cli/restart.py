@@ -1,0 +1,79 @@
+"""`holdfast restart`: a worker is ended and started again by its supervisor, here or on another server."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.cli.common.control_socket import (
+    Refused,
+    answer,
+    resolve,
+    runtime_flag,
+    send_command,
+    workers,
+    workers_named,
+)
+from holdfast.runtime.control import Request
+
+_STARTED_WITHIN = 30.0
+
+
+@click.command()
+@click.argument("worker")
+@click.option("--server", metavar="NAME", help="Server whose worker to restart. Default: the daemon on this machine.")
+@click.option("--reason", required=True, help="Why; recorded with your name.")
+@runtime_flag
+def restart(worker: str, server: str | None, reason: str, runtime: Path) -> None:
+    """Restart WORKER. It ends its current work first, and does not count as failed.
+
+    With --server, the request goes through etcd, by any server of this machine.
+    """
+    elsewhere = server is not None and server not in _servers_here(runtime)
+    if server is not None and elsewhere:
+        _restart_elsewhere(runtime, server, worker, reason)
+    else:
+        _restart_here(runtime, worker if server is None else f"{server}/{worker}", reason)
+
+
+def _servers_here(runtime: Path) -> list[str]:
+    """Return the names of the servers of this machine: in a lab there are several."""
+    return [send_command(runtime, one, "about")["name"] for one in workers_named(runtime, "elector")]
+
+
+def _restart_here(runtime: Path, worker: str, reason: str) -> None:
+    known = workers(runtime)
+    # A server that runs alone has no name of its own in the runtime folder.
+    named = resolve(worker if worker in known else worker.rpartition("/")[2], known)
+    role, name = known[named], named.rpartition("/")[2]
+    before = _pid(runtime, role, name)
+    try:
+        answer(runtime, role, Request("restart", {"reason": reason}, name))
+    except click.ClickException as declined:
+        raise Refused(declined.message) from declined
+    deadline = time.monotonic() + _STARTED_WITHIN
+    while time.monotonic() < deadline:
+        pid = _pid(runtime, role, name)
+        if pid not in (None, before):
+            click.echo(f"{named} was restarted: pid {before or 'none'} → {pid}", err=True)
+            return
+        time.sleep(0.1)
+    raise click.ClickException(f"{named} has not started again within {_STARTED_WITHIN:g} s: see holdfast status")
+
+
+def _restart_elsewhere(runtime: Path, server: str, worker: str, reason: str) -> None:
+    electors = workers_named(runtime, "elector")
+    if not electors:
+        raise Refused(f"no server runs on this machine: run this on {server}, or where a server runs")
+    try:
+        sentence = send_command(runtime, electors[0], "restart-elsewhere", server=server, name=worker, reason=reason)
+    except click.ClickException as declined:
+        raise Refused(declined.message) from declined
+    click.echo(sentence, err=True)
+
+
+def _pid(runtime: Path, role: str, worker: str) -> int | None:
+    reports = answer(runtime, role, Request("status"))["workers"]
+    return next((one["pid"] for one in reports if one["name"] == worker), None)
