@@ -92,6 +92,20 @@ def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: 
     assert (again.exit_code, "holds nothing, so there is nothing to allow" in again.output) == (1, True)
 
 
+def test_an_allow_for_a_time_is_listed_and_taken_back(lab: Routes) -> None:
+    words = ("gate", "allow", "routes/brake", "--for", "5m", "--yes", "--reason", "racks 4 to 12 go")
+    assert lab.holdfast(*words).exit_code == 0
+    listed = lab.holdfast("gate", "list").stdout
+    assert "“racks 4 to 12 go”\n    To take it back: holdfast gate revoke routes/brake\n" in listed
+    assert lab.holdfast("gate", "revoke", "routes/brake").stderr == "routes/brake holds mass deletes again\n"
+    lab.want(some(3))
+    lab.until_state_is("held: brake")
+    assert "routes/brake   holds 9: would delete 9 of 12 routes" in lab.holdfast("gate", "list").stdout
+    lab.want(ALL)
+    lab.until_state_is("ok")
+    assert lab.holdfast("gate", "revoke", "routes/brake").output == "Error: nothing is allowed at routes/brake\n"
+
+
 def test_an_object_that_is_wanted_again_is_no_longer_held(lab: Routes) -> None:
     lab.want(some(3))
     lab.until_state_is("held: brake")

@@ -37,8 +37,8 @@ class Office:
         self.file = paths.state / "intents" / "lab.routes.json"
         context, reconciler = self.worker.context, self.site.reconciler
         intents = FileIntents(paths, "routes", self.site.clock)
-        applied = AppliedIntents(context, reconciler, self.site.intent, intents.all)
-        self.intents = IntentCommands(context, reconciler, applied, self.site.sync, ROUTES, intents)
+        self.applied = AppliedIntents(context, reconciler, self.site.intent, intents.all)
+        self.intents = IntentCommands(context, reconciler, self.applied, self.site.sync, ROUTES, intents)
         self.worker.handlers |= self.intents.handlers()
 
     def ask(self, do: str, **args: Any) -> Any:
@@ -63,7 +63,10 @@ def test_a_pause_says_who_why_and_how_to_end_it(tmp_path: Path) -> None:
     office.turn()
     assert office.site.there == {}
     assert office.site.reconciler.outstanding()[0].reason == "ada: “maintenance”: an operator paused it"
-    assert office.told() == ["pause of worker routes by ada: “maintenance”"]
+    assert office.told() == [
+        "pause of worker routes by ada: “maintenance”",
+        "ada asked for pause of worker routes: “maintenance”",
+    ]
 
 
 def test_a_pause_survives_a_restart_and_a_resume_too(tmp_path: Path) -> None:
@@ -164,6 +167,42 @@ def test_allow_for_a_time_survives_a_restart_and_ends(tmp_path: Path) -> None:
     late = Office(tmp_path, want=0, clock=clock)
     late.turn()
     assert len(late.site.there) == 12
+
+
+def test_an_allow_for_a_time_is_taken_back_also_for_the_next_start(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.ask("allow", reason="x", **{"for": "5m"})
+    assert office.ask("revoke") == "routes/brake holds mass deletes again"
+    again = Office(tmp_path, want=0)
+    again.turn()
+    assert len(again.site.there) == 12
+    assert [one for one in again.told() if "allow" in one][-2:] == [
+        "allow of worker routes was withdrawn; it was by ada until 00:05:00Z: “x”",
+        "ada took the allow of routes/brake back",
+    ]
+
+
+def test_an_allow_for_once_is_taken_back_as_long_as_it_is_not_used(tmp_path: Path) -> None:
+    office = Office(tmp_path, want=0)
+    office.turn()
+    office.ask("allow", reason="x", shown=12)
+    office.ask("revoke")
+    office.turn()
+    assert len(office.site.there) == 12
+    with pytest.raises(Declined, match="nothing is allowed at routes/brake"):
+        office.ask("revoke")
+
+
+def test_what_changed_ran_out_or_was_asked_again_is_recorded(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.ask("pause", reason="tea", **{"for": "10m"})
+    office.ask("pause", reason="lunch", **{"for": "20m"})
+    office.site.clock.move(1_201)
+    office.applied.apply()
+    outcomes = [one.outcome for one in history(office.worker.paths.decisions) if one.outcome != "asked"]
+    assert outcomes == ["set", "changed", "expired"]
+    assert office.told()[-1] == "pause of worker routes expired; it was by ada until 00:20:00Z: “lunch”"
+    assert office.ask("intents") == []
 
 
 def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_is_not_forgotten_again(

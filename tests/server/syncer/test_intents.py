@@ -309,7 +309,12 @@ def test_a_pause_of_the_fleet_holds_the_syncer_and_outlives_a_takeover(here: Syn
     asyncio.run(scenario())
     assert here.stored() == here.wanted()
     about_it = [one for one in here.decisions() if " fleet: " in one]
-    assert sorted(about_it) == ["pause fleet: set", "pause fleet: withdrawn", "resume fleet: asked"]
+    assert sorted(about_it) == [
+        "pause fleet: asked",
+        "pause fleet: set",
+        "pause fleet: withdrawn",
+        "resume fleet: asked",
+    ]
 
 
 def test_the_pauses_of_fleet_and_worker_end_one_by_one(here: SyncerHarness) -> None:

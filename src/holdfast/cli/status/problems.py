@@ -40,7 +40,7 @@ def problems(view: StatusView) -> list[Problem]:
         found += agent_problems(agent)
     for one in view.reports:
         for worker in one.workers:
-            held = verdicts.others(view.held.get(f"{one.role}/{worker.name}", []))
+            held = _without_pauses(view, verdicts.others(view.held.get(f"{one.role}/{worker.name}", [])))
             found += _worker_problems(worker, held)
     found += [
         Problem(subject, sentence, inspect=command) for subject, sentence, command in observed.problems(view.seen)
@@ -60,6 +60,12 @@ def pauses(view: StatusView) -> list[Intent]:
     """Pauses in force that hold changes."""
     scopes = (ScopeKind.BACKEND, ScopeKind.SERVER)
     return [one for one in view.intents if one.what is IntentKind.PAUSE and one.scope.target not in scopes]
+
+
+def _without_pauses(view: StatusView, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out what a pause holds that is shown as a problem of its own."""
+    shown = {f"holdfast resume {one.scope}" for one in pauses(view)}
+    return [one for one in held if one["gate"] != "intent" or one["opens"].partition(",")[0] not in shown]
 
 
 def _pauses(view: StatusView) -> Iterator[Problem]:
@@ -139,7 +145,7 @@ def _held(name: str, held: list[dict[str, Any]]) -> Iterator[Problem]:
     """Yield one problem per gate and reason, with the longest wait."""
     groups: dict[tuple[str, str, str, str], float] = {}
     for one in held:
-        if one["gate"] and one["gate"] != "intent":
+        if one["gate"]:
             also = f"; {one['also']}" if one.get("also") else ""
             key = one["gate"], f"{one['reason']}{also}", one["opens"], one.get("look", f"holdfast plan {name}")
             groups[key] = max(groups.get(key, 0.0), one["since_s"])

@@ -61,7 +61,7 @@ class AppliedIntents(Generic[K, V]):
 
     async def shown(self, _request: Request, _who: Who) -> Any:
         """Answer the command `intents`."""
-        return msgspec.to_builtins(self.holding)
+        return msgspec.to_builtins(list(self.holding))
 
     def _found(self) -> tuple[Intent, ...]:
         wall = self._context.clock.wall()

@@ -54,9 +54,8 @@ class PauseCommands:
         intent = request_intent(request, who, self._context.clock, IntentKind.PAUSE, self._scope)
         await self._intents.keep(intent)
         when = await self._applied()
-        if when:  # where it is applied, that is recorded
-            sentence = f"{who.name} asked for pause of {self._scope}{intent.lasting}: “{intent.why}”"
-            record(self._context, self._scope, "pause", sentence)
+        sentence = f"{who.name} asked for pause of {self._scope}{intent.lasting}: “{intent.why}”"
+        record(self._context, self._scope, "pause", sentence)
         return f"{self._scope} is paused{intent.lasting}{when}; end it with: holdfast resume {self._scope}"
 
     async def _resume(self, _request: Request, who: Who) -> str:

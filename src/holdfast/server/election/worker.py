@@ -383,6 +383,10 @@ class ElectorJob:
             self.elector.leave(LossReason.PAUSED)
         elif paused and not wanted:
             log.info("pause is over; taking part in elections again", server=self._me.name)
+            over = f"the pause of {self._me.name} is over; it takes part in elections again"
+            self._worker.decisions.write(
+                [Decision(self._worker.clock.wall(), "elector", "pause", str(self._scope), "over", over)]
+            )
             self.elector.rejoin(LossReason.PAUSED)
 
     def _pauses(self) -> list[Intent]:
