@@ -20,6 +20,7 @@ from holdfast.openstack.rows import (
     NeutronRows,
     PortDnsRow,
     PortRow,
+    ProjectRow,
     SecurityGroupRow,
 )
 from holdfast.openstack.translate.endpoint import translate_port
@@ -219,6 +220,20 @@ def test_without_keystone_the_project_has_an_id_only() -> None:
     labels = only(port(), replace(ROWS, projects={}))["metadata"]["labels"]
     found = [name for name in labels if "openstack-project" in name]
     assert found == ["projectcalico.org/openstack-project-id"]
+
+
+def test_without_keystone_the_labels_that_the_store_has_stay() -> None:
+    (unknown,), _ = translate_port(port(), replace(ROWS, projects={}), SETTINGS)
+    assert ENDPOINT.equals(KEY, msgspec.json.encode(GOLDEN), unknown.thing)
+    moved, _ = translate_port(port(project_id="other"), replace(ROWS, projects={}), SETTINGS)
+    rewritten = msgspec.json.decode(ENDPOINT.encode(moved[0].thing, over=msgspec.json.encode(GOLDEN)))
+    assert "projectcalico.org/openstack-project-name" not in rewritten["metadata"]["labels"]
+
+
+def test_a_renamed_project_is_a_reason_to_rewrite() -> None:
+    renamed = replace(ROWS, projects={PROJECT: ProjectRow(PROJECT, "new", "default")})
+    (translated,), _ = translate_port(port(), renamed, SETTINGS)
+    assert not ENDPOINT.equals(KEY, msgspec.json.encode(GOLDEN), translated.thing)
 
 
 @pytest.mark.parametrize(

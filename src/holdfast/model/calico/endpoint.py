@@ -26,6 +26,10 @@ Orchestrator = Literal["openstack", "holdfast"]
 _gateway = lru_cache(maxsize=1_024)(address)
 """Thousands of endpoints share one gateway: it is parsed once, and all hold the same string."""
 
+PROJECT_ID = "projectcalico.org/openstack-project-id"
+PROJECT_NAME = "projectcalico.org/openstack-project-name"
+PROJECT_PARENT = "projectcalico.org/openstack-project-parent-id"
+
 _ORCHESTRATORS: dict[str, Orchestrator] = {"openstack": "openstack", "holdfast": "holdfast"}
 
 
@@ -153,6 +157,17 @@ def _tail(endpoint: Endpoint) -> str:
     return full_name(endpoint)
 
 
+def _carry(new: Endpoint, old: Endpoint) -> Endpoint:
+    """Keep identity and, where the new endpoint does not know them, name and parent of the same project: they come from
+    Keystone, and an endpoint must not lose labels that policies select because Keystone is away."""
+    carried = carry_identity(new, old)
+    ours, theirs = new.metadata.labels, old.metadata.labels
+    if PROJECT_NAME in ours or PROJECT_NAME not in theirs or ours.get(PROJECT_ID) != theirs.get(PROJECT_ID):
+        return carried
+    known = {name: theirs[name] for name in (PROJECT_NAME, PROJECT_PARENT) if name in theirs}
+    return replace(carried, metadata=replace(carried.metadata, labels={**ours, **known}))
+
+
 def _meaning(endpoint: Endpoint) -> Endpoint:
     """Sort the addresses: Felix and our agent treat them as sets, and Neutron's database returns them in any order."""
     spec = endpoint.spec
@@ -192,6 +207,6 @@ ENDPOINT: Kind[Endpoint, EndpointName] = Kind(
         Column("UID", lambda _, endpoint: endpoint.metadata.uid, wide=True),
     ),
     tail=_tail,
-    carry=carry_identity,
+    carry=_carry,
     meaning=_meaning,
 )

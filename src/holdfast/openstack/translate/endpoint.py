@@ -119,7 +119,7 @@ def _address_pairs(
         elif settings.source_prefixes:
             wide.append(allowed)
         else:
-            bad.append(refused(key, f"address pair {allowed} of port {port.id} needs openstack.source_prefixes"))
+            bad.append(refused(key, f"address pair {allowed} of port {port.id} needs source_prefixes"))
     return tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(wide)), tuple(bad)
 
 

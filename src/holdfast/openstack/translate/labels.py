@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from holdfast.model.calico.endpoint import PROJECT_ID, PROJECT_NAME, PROJECT_PARENT
 from holdfast.openstack.rows import FixedIpRow, NeutronRows, PortDnsRow, PortRow
 from holdfast.openstack.translate.outcome import MissingRow
 from holdfast.openstack.translate.settings import TranslationSettings
@@ -12,7 +13,7 @@ from holdfast.openstack.translate.settings import TranslationSettings
 GROUP = "sg.projectcalico.org/openstack-"
 GROUP_NAME = "sg-name.projectcalico.org/openstack-"
 _CALICO = "projectcalico.org/"
-_OPENSTACK = "projectcalico.org/openstack-"
+_NETWORK_NAME = "projectcalico.org/openstack-network-name"
 _ANNOTATION = "openstack.projectcalico.org/"
 _LIMIT = 63
 """Characters of a label's name or value."""
@@ -40,13 +41,13 @@ def labels_of(port: PortRow, rows: NeutronRows, namespace: str) -> dict[str, str
         if name:
             labels[GROUP_NAME + name] = group
     if port.project_id is not None:
-        labels[f"{_OPENSTACK}project-id"] = port.project_id
+        labels[PROJECT_ID] = port.project_id
         _add_project(labels, port.project_id, rows)
     network = rows.networks.get(port.network_id)
     if network is None:
         raise MissingRow(f"network {port.network_id} was not read")
     if network.name is not None:
-        labels[f"{_OPENSTACK}network-name"] = label_text(network.name)
+        labels[_NETWORK_NAME] = label_text(network.name)
     return labels
 
 
@@ -58,13 +59,14 @@ def _group_name(group: str, rows: NeutronRows) -> str:
 
 
 def _add_project(labels: dict[str, str], project_id: str, rows: NeutronRows) -> None:
-    """Add the project's name and parent. Without Keystone both are unknown and left out, as in networking-calico."""
+    """Add the project's name and parent. Without Keystone both are unknown and left out: a rewrite keeps those
+    that the store has."""
     project = rows.projects.get(project_id)
     if project is None:
         return
-    labels[f"{_OPENSTACK}project-name"] = label_text(project.name)
+    labels[PROJECT_NAME] = label_text(project.name)
     if project.parent_id is not None:
-        labels[f"{_OPENSTACK}project-parent-id"] = project.parent_id
+        labels[PROJECT_PARENT] = project.parent_id
 
 
 def annotations_of(port: PortRow, addresses: tuple[FixedIpRow, ...], settings: TranslationSettings) -> dict[str, str]:
