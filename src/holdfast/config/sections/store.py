@@ -15,7 +15,10 @@ class StoreSettings(Section, frozen=True, kw_only=True):
 
     endpoints: Annotated[
         tuple[Endpoint, ...],
-        FieldDoc("Members of the etcd cluster, tried in turn. Name every member; all with http or all with https."),
+        FieldDoc(
+            "Members of the etcd cluster, in any order: each host has its own, by its name. Name every member; all "
+            "with http or all with https."
+        ),
     ] = ("http://127.0.0.1:2379",)
     region: Annotated[
         Name | None,
@@ -26,7 +29,10 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     ] = None
     ca_file: Annotated[
         File | None,
-        FieldDoc("CA certificates (PEM) for etcd's certificate; `null` for those that the system trusts."),
+        FieldDoc(
+            "CA certificates (PEM) for etcd's certificate; `null` for those that the system trusts. This file, "
+            "`cert_file` and `key_file` are read again when they change."
+        ),
     ] = None
     cert_file: Annotated[
         File | None,
