@@ -11,7 +11,7 @@ reader that reads on by position also reads the outbox from its beginning from t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -181,9 +181,10 @@ class Inventory(Protocol):
         """The latest epoch and term under which a leader of the region may have written; zeros before the first."""
         ...
 
-    def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> None:
-        """Delete history older than that; called after every resync. Changes that name a key in the outbox or in
-        `held` stay: they may be the witness of its delete. Raises `Deposed`."""
+    def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> Iterator[int]:
+        """Delete history older than that, in short transactions: each step of the iterator is one, and returns the
+        number of deleted changes. Begins after every resync. Changes that name a key in the outbox or in `held` stay:
+        they may be the witness of its delete. Raises `Deposed`."""
         ...
 
     def regions(self) -> Collection[str]:

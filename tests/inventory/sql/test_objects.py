@@ -98,9 +98,9 @@ def test_pruning_deletes_old_history_and_nothing_else(editor: Editor, inventory:
     inventory.raise_fence(FENCE)
     (made,) = editor.change([host(1)], who="alice")
     inventory.settle(FENCE, [made.revision])
-    inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1))
+    list(inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1)))
     assert len(editor.history(HOST, "r1")) == 1
-    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1))
+    list(inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1)))
     assert editor.history(HOST, "r1") == []
     assert len(editor.objects(HOST)) == 1
 
@@ -113,7 +113,7 @@ def test_pruning_keeps_the_history_of_keys_that_are_held_or_in_the_outbox(
     editor.change([WantedObject(HOST, f"r{n}") for n in (1, 2, 3)], who="alice")
     keys = [HOST.key(REGION, f"r{n}") for n in (1, 2, 3)]
     inventory.settle(FENCE, [one.id for one in inventory.outbox(100) if one.key != keys[0]])
-    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1), held=[keys[1]])
+    list(inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1), held=[keys[1]]))
     assert set(inventory.witness(keys)) == {keys[0], keys[1]}
     assert [len(editor.history(HOST, f"r{n}")) for n in (1, 2, 3)] == [2, 2, 0]
 

@@ -134,12 +134,12 @@ def test_a_pruned_delete_is_no_witness_any_more(editor: Editor, inventory: SqlIn
     inventory.raise_fence(FENCE)
     editor.change([endpoint(1)], who="alice")
     editor.change([GONE], who="bob")
-    inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1))
+    list(inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1)))
     assert endpoint_key(1) in inventory.witness([endpoint_key(1)])
-    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1))
+    list(inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1)))
     assert endpoint_key(1) in inventory.witness([endpoint_key(1)]), "while the store may still have it"
     inventory.settle(FENCE, [row.id for row in inventory.outbox(10)])
-    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1))
+    list(inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1)))
     assert inventory.witness([endpoint_key(1)]) == {}
 
 
@@ -149,5 +149,5 @@ def test_the_revision_of_the_inventory_does_not_fall_when_history_is_pruned(
     inventory.raise_fence(FENCE)
     assert inventory.revision() == 0
     (made,) = editor.change([endpoint(1)], who="alice")
-    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1))
+    list(inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1)))
     assert inventory.revision() == made.revision

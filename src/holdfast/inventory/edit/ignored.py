@@ -13,8 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from holdfast.inventory.changes import EditRefused
-from holdfast.inventory.sql.engine import reading, writing
-from holdfast.inventory.sql.objects import in_utc
+from holdfast.inventory.sql.engine import in_utc, reading, writing
 from holdfast.inventory.sql.schema import IGNORED, OBJECTS
 
 

@@ -11,6 +11,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -246,3 +247,8 @@ def snapshot_options(limits: DatabaseTimeouts) -> str:
 
 def milliseconds(duration: Duration) -> int:
     return duration // Duration(milliseconds=1)
+
+
+def in_utc(at: datetime) -> datetime:
+    """Convert a time of the database: SQLite keeps no time zone, PostgreSQL answers in that of the session."""
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, delete, exists, func, or_, select, text, update
+from sqlalchemy import Connection, Engine, delete, func, select, text, update
 
 from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row, Witness
 from holdfast.inventory.changes import PastChange
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.control import SqlControl
-from holdfast.inventory.sql.engine import DatabaseTimeouts, is_postgres, reading, snapshot_options, translated_errors
+from holdfast.inventory.sql.engine import (
+    DatabaseTimeouts,
+    in_utc,
+    is_postgres,
+    reading,
+    snapshot_options,
+    translated_errors,
+)
 from holdfast.inventory.sql.fence import fenced
+from holdfast.inventory.sql.history import pruned
 from holdfast.inventory.sql.revisions import newest_revision
 from holdfast.inventory.sql.schema import CHANGES, CONTROL, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
@@ -155,18 +163,8 @@ class SqlInventory(SqlControl):
         with reading(self.engine) as connection:
             return newest_revision(connection)
 
-    def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> None:
-        waiting = (OUTBOX.c.key, OUTBOX.c.before)
-        in_outbox = or_(*(mine == theirs for mine in _NAMED for theirs in waiting))
-        outdated = select(CHANGES.c.revision).where(CHANGES.c.at < before)
-        with fenced(self.engine, fence) as connection:
-            doomed = set(connection.execute(outdated.where(~exists().where(in_outbox))).scalars())
-            for batch in batches(sorted(held)) if doomed else ():
-                # All changes that name the key: an older one alone would witness a delete that a newer one revoked.
-                named = outdated.where(or_(*(column.in_(batch) for column in _NAMED)))
-                doomed.difference_update(connection.execute(named).scalars())
-            for revisions in batches(sorted(doomed)):
-                connection.execute(delete(CHANGES).where(CHANGES.c.revision.in_(revisions)))
+    def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> Iterator[int]:
+        return pruned(self.engine, fence, before, held)
 
 
 def _newest_witnesses(connection: Connection, keys: Sequence[bytes], after: int) -> dict[bytes, Witness]:
@@ -186,11 +184,6 @@ def _newest_witnesses(connection: Connection, keys: Sequence[bytes], after: int)
         for key, row in newest.items()
         if row.revision > after and (row.deletes or row.new_key not in (None, key))
     }
-
-
-def in_utc(at: datetime) -> datetime:
-    """Convert a time of the database: SQLite keeps no time zone, PostgreSQL answers in that of the session."""
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def rows_named(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[sqlalchemy.Row[Any]]:

@@ -30,3 +30,16 @@ class DatabaseThread:
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class NotedCalls:
+    """Calls `done` after each call that was answered."""
+
+    def __init__(self, run_in_thread: RunInThread, done: Callable[[], None]) -> None:
+        self._run_in_thread = run_in_thread
+        self._done = done
+
+    async def __call__(self, call: Callable[[], T]) -> T:
+        result = await self._run_in_thread(call)
+        self._done()
+        return result

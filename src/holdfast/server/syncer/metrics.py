@@ -15,3 +15,6 @@ class SyncerMetrics:
         self.resyncs = counter("holdfast_resyncs", "Completed resyncs.")
         self.resync_duration = gauge("holdfast_resync_duration_seconds", "Duration of the last resync.")
         self.objects = gauge("holdfast_objects", "Objects by kind and state.", ["kind", "state"])
+        self.history_pruned = counter("holdfast_history_pruned", "Changes deleted from the inventory's history.")
+        self.history_failures = counter("holdfast_history_prune_failures", "Failed attempts to prune the history.")
+        self.history_failing = gauge("holdfast_history_prune_failing", "1 while the history cannot be pruned.")

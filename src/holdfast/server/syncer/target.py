@@ -55,7 +55,8 @@ class EtcdTarget:
     """`bound` also limits a page by what is wanted: with an empty store, one page must not cover everything.
 
     `on_conflict` is called for each write whose object had been changed by another client, `before_write` with
-    the changes that are written next, after the last read. It may refuse them with `Away`.
+    the changes that are written next, after the last read. It may refuse them with `Away`. `attempted` is called after
+    each page and each transaction.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class EtcdTarget:
         on_conflict: Callable[[], None] = lambda: None,
         new_keys: NewKeys = no_new_keys,
         before_write: Callable[[Sequence[Item]], Awaitable[None]] = nothing_first,
+        attempted: Callable[[], None] = lambda: None,
     ) -> None:
         self._fenced = fenced
         self._store: Store = fenced.store
@@ -80,6 +82,7 @@ class EtcdTarget:
         self._on_conflict = on_conflict
         self._new_keys = new_keys
         self._before_write = before_write
+        self._attempted = attempted
         self._foreign: set[bytes] = set()
         """Keys that were last read with an object of another region."""
 
@@ -105,6 +108,7 @@ class EtcdTarget:
         with _as_away():
             for some in _portions(sorted(keys)):
                 answer = await self._store.txn([], [Get(key) for key in some])
+                self._attempted()
                 entries = [entry for result in answer.results if not isinstance(result, int) for entry in result]
                 found |= {entry.key: _owned(entry) for entry in entries if self._layout.is_ours(entry)}
                 hidden = (entry.key for entry in entries if entry.key not in found)
@@ -139,7 +143,7 @@ class EtcdTarget:
         }
 
     async def _write(self, units: Sequence[Sequence[Item]], outcomes: dict[bytes, Outcome[bytes, Entry]]) -> None:
-        results = await self._fenced.bulk([self._as_write(unit) for unit in units])
+        results = await self._fenced.bulk([self._as_write(unit) for unit in units], self._attempted)
         for unit, result in zip(units, results, strict=True):
             if isinstance(result.error, Deposed):
                 raise result.error
@@ -193,6 +197,7 @@ class EtcdTarget:
         pages: AsyncIterator[Page] = self._store.list(prefix, after=above, revision=self._pinned, page=most)
         async for page in pages:
             await _end(pages)
+            self._attempted()
             self._pinned = self._pinned or not_stale(page.revision, self.known)
             return page
         raise StoreError("the store answered a list without any page")

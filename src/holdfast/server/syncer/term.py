@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from holdfast.inventory.api import Fence, Inventory, MarkUnknown
-from holdfast.inventory.sql.thread import RunInThread
+from holdfast.inventory.sql.thread import NotedCalls, RunInThread
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
@@ -56,6 +56,7 @@ from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import SyncerMetrics
 from holdfast.server.syncer.moves import Moves
 from holdfast.server.syncer.outbox import Outbox
+from holdfast.server.syncer.pruning import HistoryPruning
 from holdfast.server.syncer.source import InventorySource
 from holdfast.server.syncer.target import EtcdTarget
 from holdfast.server.syncer.witness import IgnoredKeys, WitnessGate, WitnessLookup, unwitnessed
@@ -68,8 +69,6 @@ log = structlog.get_logger(__name__)
 NAME = "syncer"
 BATCH = 20_000
 """Changes per plan: large enough that both halves of a move are in the same plan."""
-HISTORY = Duration(days=90)
-"""Retention of the inventory's change history; `holdfast undo` reaches no further back."""
 _NEVER_AGAIN = Duration(days=36_500)
 _RETRY = Duration(seconds=1)
 _HOPELESS = 5
@@ -174,13 +173,14 @@ class SyncerTerm:
         """Number of full passes when the verdict last changed: a later one has seen everything."""
         store, region, inventory, context = syncer.store, syncer.region, syncer.inventory, syncer.context
         now = context.clock.now
+        run_in_thread = NotedCalls(syncer.run_in_thread, self.note_progress)
         self.layout = RegionKeys(region, inventory.kinds)
         self.fenced = FencedStore(store, LEADER.key(region, "leader"), fence.term, now=now)
         self.intents = syncer.intents
         self.sync = SyncGate()
         self.pause: PauseGate[bytes] = PauseGate()
-        self.source = InventorySource(inventory, syncer.run_in_thread, self.sync, now, self.layout.wants)
-        self.moves = Moves(inventory, syncer.run_in_thread, self.layout, lambda key: self.reconciler.is_open(key))
+        self.source = InventorySource(inventory, run_in_thread, self.sync, now, self.layout.wants)
+        self.moves = Moves(inventory, run_in_thread, self.layout, lambda key: self.reconciler.is_open(key))
         self.target = EtcdTarget(
             self.fenced,
             self.layout,
@@ -188,18 +188,23 @@ class SyncerTerm:
             on_conflict=syncer.metrics.conflicts.inc,
             new_keys=self.moves.find,
             before_write=self._before_write,
+            attempted=self.note_progress,
         )
         self.outbox = Outbox(
-            *(inventory, syncer.run_in_thread, fence, self.layout.has, now),
+            *(inventory, run_in_thread, fence, self.layout.has, now),
             may_settle=lambda: self.may_settle,
             is_pass_next=lambda: self.reconciler.dirty.is_everything,
             mark=lambda: self._mark,
         )
         self.witness = WitnessGate(self.moves.wanted_at)
-        self.witnesses = WitnessLookup(self.witness, inventory, syncer.run_in_thread, now)
+        self.witnesses = WitnessLookup(self.witness, inventory, run_in_thread, now)
         identity_gate.wanted_at, identity_gate.edited_at = self.moves.wanted_at, self._edited_at
         self._moved: dict[bytes, int] = {}
         """Revisions of the objects that the deletes of the last plan move."""
+        self.pruning = HistoryPruning(
+            *(inventory, syncer.run_in_thread, fence, context, syncer.metrics),
+            held=lambda: [one.change.key for one in self.reconciler.ledger if one.change.op is Op.DELETE],
+        )
         self.ignored = IgnoredKeys(inventory, syncer.run_in_thread, self.layout)
         self.rekeying: Rekeying[bytes, Entry] = Rekeying(self.layout.individual)
         self.reconciler = Reconciler(
@@ -213,6 +218,10 @@ class SyncerTerm:
         """Epoch of the store's identity when it was last read in this term; 0 if it had none."""
         self._background: set[asyncio.Task[None]] = set()
         self.reconciler.dirty.mark_all()
+
+    def note_progress(self) -> None:  # protection: C48
+        """C48: count each page and each transaction of the loop as an attempt; slow ones are no stall."""
+        self.syncer.context.vitals.attempted(success=False)
 
     def _place(self) -> Place[bytes, Entry]:
         return Place(
@@ -315,11 +324,9 @@ class SyncerTerm:
         if self.reconciler.passes > self._counted:
             self.syncer.metrics.resyncs.inc(self.reconciler.passes - self._counted)
             self._counted = self.reconciler.passes
-            before = self.syncer.context.clock.wall() - HISTORY
-            held = [one.change.key for one in self.reconciler.ledger if one.change.op is Op.DELETE]
-            if self.may_settle:
-                prune = self.syncer.inventory.prune_history
-                await self.syncer.run_in_thread(lambda: prune(self.fence, before, held))
+            self.pruning.begin()
+        if self.may_settle:
+            await self.pruning.advance()
 
     def _measure(self) -> None:
         metrics = self.syncer.metrics

@@ -10,7 +10,7 @@ get no new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -87,9 +87,11 @@ class FencedStore:
         assert isinstance(deleted, int)
         return deleted
 
-    async def bulk(self, writes: Sequence[FencedWrite]) -> Sequence[WriteResult]:
+    async def bulk(
+        self, writes: Sequence[FencedWrite], attempted: Callable[[], None] = lambda: None
+    ) -> Sequence[WriteResult]:
         """Write a plan and return one result per write, in their order. Writes of different keys may be applied in any
-        order: what must come first goes in an earlier call."""
+        order: what must come first goes in an earlier call. `attempted` is called after each transaction."""
         plan = _Plan(writes, Packing(writes, self._window))
         await self._check_space(plan)
         sending: set[asyncio.Task[None]] = set()
@@ -102,6 +104,7 @@ class FencedStore:
                 done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
+                attempted()
         finally:
             for task in sending:
                 task.cancel()
