@@ -58,6 +58,15 @@ def answer(server: ServerProcess, worker: str, do: str) -> Any:
     return said[0].result
 
 
+def step_down(server: ServerProcess, **args: object) -> None:
+    """Ask a leader to step down, as soon as another server can take over."""
+    wait_until(
+        lambda: not server.ask("elector", "step-down", reason="kernel update", **args).error,
+        f"{server.name} steps down",
+        within=60,
+    )
+
+
 def counts(server: ServerProcess) -> WriterCounts:
     return msgspec.convert(answer(server, "writer", "counts"), WriterCounts, strict=False)
 

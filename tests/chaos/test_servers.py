@@ -14,7 +14,7 @@ from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
-from tests.chaos.harness import counts, history, servers, wait_working, why_ended
+from tests.chaos.harness import counts, history, servers, step_down, wait_working, why_ended
 
 
 def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_runs_out(fleet: ServerGroup) -> None:
@@ -64,12 +64,19 @@ def test_a_leader_that_stops_hands_over(fleet: ServerGroup) -> None:
 
 def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(fleet: ServerGroup) -> None:
     term, old = wait_working(fleet)
-    assert not old.ask("elector", "step-down", reason="kernel update").error
+    step_down(old)
     newer, new = wait_working(fleet, after=term)
     assert new is not old
     assert why_ended(fleet, term, before=newer) == "an operator asked it to step down"
     wait_until(lambda: counts(old).assumed_term == 0, "the old leader's work has stopped")
     assert old.ask("elector", "step-down", reason="again").error.startswith(f"{old.name} does not lead")
+
+
+def test_a_step_down_for_a_server_that_cannot_take_over_is_refused(fleet: ServerGroup) -> None:
+    term, leader = wait_working(fleet)
+    refused = leader.ask("elector", "step-down", reason="kernel update", to="nobody").error
+    assert refused.startswith(f"{leader.name} keeps the leadership: no other server is called nobody; there are: ")
+    assert fleet.wait_led() == (term, leader)
 
 
 def test_a_leader_does_not_step_down_without_a_reason(fleet: ServerGroup) -> None:

@@ -25,7 +25,7 @@ from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerProcess
-from tests.chaos.harness import answer, servers
+from tests.chaos.harness import answer, servers, step_down
 
 PORTION = 100
 
@@ -137,7 +137,7 @@ def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: EtcdClus
         assert not old.ask("endpoint-status", "pause", reason="looking at it").error
         say(cluster, region, [1], EndpointState.ERROR)
         wait_until(lambda: held(old) == {"intent": 1}, "the leader has heard of it")
-        assert not old.ask("elector", "step-down", reason="kernel update").error
+        step_down(old)
         fleet.wait_led(after=term)
         wait_until(lambda: held(heir) == {"intent": 1}, "its successor obeys")
         assert not heir.says("watch has not caught up with the beginning of the term")
