@@ -40,16 +40,16 @@ def test_a_list_of_changes_keeps_what_the_reader_still_holds() -> None:
     assert {key: entry.mod_revision for key, entry in known.entries().items()} == {b"00000": 2, b"00002": 50}
 
 
-def test_recent_changes_are_few_and_each_key_counts_once() -> None:
+def test_of_recent_changes_the_last_of_each_key_counts() -> None:
     known = known_values()
-    for number in range(3 * RECENT):
-        known.add_event(Event(Entry(b"%d" % (number % (2 * RECENT)), b"", 1, number)))
-    assert sorted(entry.mod_revision for entry in known.entries().values()) == list(range(2 * RECENT, 3 * RECENT))
+    for revision in range(3 * RECENT):
+        known.recent.append(Event(Entry(b"%d" % (revision % 4), b"", 1, revision)))
+    assert sorted(entry.mod_revision for entry in known.entries().values()) == list(range(3 * RECENT - 4, 3 * RECENT))
 
 
 def test_large_values_and_deletes_are_not_kept() -> None:
     known = known_values()
     known.add_part(Snapshot(1, entries(0, 5, b"x" * (LARGEST + 1))), {})
-    known.add_event(Event(Entry(b"a", b"x" * (LARGEST + 1), 1, 5)))
-    known.add_event(Event.delete(b"b", 6))
+    known.recent.append(Event(Entry(b"a", b"x" * (LARGEST + 1), 1, 5)))
+    known.recent.append(Event.delete(b"b", 6))
     assert not known.entries()

@@ -8,6 +8,7 @@ checks the answers.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -91,34 +92,26 @@ class KnownValues:
     pick: Callable[[Sequence[Entry], int], list[Entry]]
     """Returns that many of the entries, at random."""
     _listed: dict[bytes, Entry] = field(default_factory=dict)
-    _recent: dict[bytes, Entry] = field(default_factory=dict)
+    recent: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """The last changes of the last batches; the watch appends them."""
     _count: int = 0
 
     def entries(self) -> Mapping[bytes, Entry]:
-        return {**self._listed, **self._recent}
+        recent = [event.entry for event in self.recent if event.entry is not None]
+        return self._listed | {entry.key: entry for entry in recent if len(entry.value) <= LARGEST}
 
     def add_part(self, part: Snapshot, held: Mapping[bytes, int]) -> None:
         """Take some entries of a list, the same share of each of its parts, and drop what the reader holds no more."""
         if part.first:
             self._count, known = 0, self.entries() if part.unchanged else {}  # else it may be another store
             self._listed = {key: one for key, one in known.items() if held.get(key) == one.mod_revision}
-            self._recent = {}
+            self.recent.clear()
         self._count += len(part.items) + len(part.unchanged)
         items = [entry for entry in part.items if len(entry.value) <= LARGEST]
         share = min(len(items), -(-LISTED * len(part.items) // max(1, self._count)))
         kept = list(self._listed.values())
         kept = self.pick(kept, min(len(kept), LISTED - share))
         self._listed = {entry.key: entry for entry in (*kept, *self.pick(items, share))}
-
-    def add_event(self, event: Event) -> None:
-        """Take the last change of a batch."""
-        entry = event.entry
-        if entry is None or len(entry.value) > LARGEST:
-            return
-        self._recent.pop(entry.key, None)
-        self._recent[entry.key] = entry
-        if len(self._recent) > RECENT:
-            del self._recent[next(iter(self._recent))]
 
 
 def at_snapshot(prefix: bytes, revision: int, listed: ListSummary) -> HistoryProof:

@@ -276,8 +276,7 @@ class Watch:
         self._resume_after(batch[-1])
         if self._quiet is not None:
             self._quiet.reopened()
-        if self.held is not None:
-            self._known.add_event(batch[-1])
+        self._known.recent.append(batch[-1])
         self.gateway.endpoints.saw(last)
         return Events(last, batch, max(head, last))
 
