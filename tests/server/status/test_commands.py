@@ -83,6 +83,8 @@ def test_an_operator_lets_a_loss_through_and_it_is_remembered_who_did(here: Stat
 
 
 def test_only_what_was_shown_is_let_through(here: StatusHarness, tmp_path: Path) -> None:
+    here.editor.change([host(number) for number in range(1, 21)], who="alice")
+
     async def scenario() -> None:
         async with here.agents() as working:
             worker = offered(working.term, here, tmp_path)

@@ -126,7 +126,7 @@ def test_hosts_that_a_list_brought_back_are_held_when_they_vanish_again(here: St
         async with all_alive(here) as working:
             await silence(here, HALF)
             await working.turn()
-            assert working.term.mass_loss.allow() == len(HALF)
+            assert working.term.mass_loss.allow(here.clock.now()) == len(HALF)
             for _ in range(2):
                 working.term.reconciler.dirty.mark_all()
                 await working.turn()
@@ -189,7 +189,7 @@ def test_a_loss_that_was_held_for_long_and_is_slow_to_be_written_is_a_backlog_on
             for _ in range(300):
                 here.clock.advance(seconds(2))
                 await working.turn()
-            working.term.mass_loss.allow()
+            working.term.mass_loss.allow(here.clock.now())
             ages: list[float] = []
 
             async def slow(call: Callable[[], T]) -> T:
@@ -204,3 +204,23 @@ def test_a_loss_that_was_held_for_long_and_is_slow_to_be_written_is_a_backlog_on
             return max(ages)
 
     assert asyncio.run(scenario()) == 7
+
+
+def test_hosts_that_the_inventory_does_not_know_are_neither_counted_nor_held(here: StatusHarness) -> None:
+    strangers = [f"x{number}" for number in range(200)]
+
+    async def scenario() -> None:
+        async with all_alive(here) as working:
+            for name in strangers:
+                await here.report(name)
+            await working.turn()
+            assert len(here.rows("agent")) == FLEET + len(strangers)
+            await silence(here, HALF)
+            await turns(working, 2)
+            assert len(working.term.mass_loss.held) == len(HALF), "200 strangers made half of the fleet a small part"
+            await silence(here, strangers)
+            await turns(working, 2)
+            assert len(working.term.mass_loss.held) == len(HALF)
+            assert len(here.rows("agent")) == FLEET
+
+    asyncio.run(scenario())

@@ -71,7 +71,7 @@ class StatusCommands(Generic[T, V]):
             raise Declined(
                 f"the held losses are not the ones that were shown: check again (holdfast plan {self._rules.name})"
             )
-        count = self._term.mass_loss.allow()
+        count = self._term.mass_loss.allow(self._worker.clock.now())
         sentence = f"{who.name} allowed the loss of {count:,} agents: “{asked.why}”"
         record(self._worker.context, self._scope, "allow", sentence)
         self._term.reconciler.dirty.mark_all()

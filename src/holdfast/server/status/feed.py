@@ -96,7 +96,8 @@ class StatusFeed(Generic[T, V]):
 
     def take(self, deltas: Sequence[Delta[T]], behind: Backlog) -> None:
         """Note which objects to compare, and judge the age of the reports."""
-        note_reports(self._rules, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
+        fresh = (one.key for one in deltas if one.live and one.new is not None)
+        note_reports(self._rules, self._mass_loss, self._clock.now(), fresh)
         self._taken |= dict.fromkeys(self._rules.affected(deltas))
         if self._rules.dated:
             self._judge_all(deltas, behind)

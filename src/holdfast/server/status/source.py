@@ -120,19 +120,21 @@ class StatusSource(Generic[T, V]):
         """Reports to the gate which lost hosts are back, and which losses the inventory has by now."""
         host, is_alive = self._rules.host, self._rules.is_alive
         back = {host(key) for key, owned in found.items() if is_alive(owned.value)}
-        self._mass_loss.back(back)
-        self._mass_loss.settled({host(key) for key in keys} - back - lost, self._now())
+        now = self._now()
+        self._mass_loss.back(back, now)
+        self._mass_loss.settled({host(key) for key in keys} - back - lost, now)
 
     def _announce(self, lost: set[str]) -> None:
         if lost:
-            note_reports(self._rules, self._mass_loss)  # a report from before they vanished proves nothing
+            note_reports(self._rules, self._mass_loss, self._now())  # a report from before they vanished proves nothing
             self._mass_loss.vanished(lost, self._rules.reporting(), self._now())
 
 
-def note_reports(rules: StatusRules[T, V], mass_loss: MassLoss[bytes, V], fresh: Iterable[bytes] = ()) -> None:
+def note_reports(
+    rules: StatusRules[T, V], mass_loss: MassLoss[bytes, V], now: Instant, fresh: Iterable[bytes] = ()
+) -> None:
     """Reports to the gate which hosts have reported; `fresh` are the keys of live changes."""
-    for host in rules.take_reported(fresh):
-        mass_loss.reported(host)
+    mass_loss.reported(rules.take_reported(fresh), now)
 
 
 def lost_host(rules: StatusRules[T, V], change: Change[bytes, V]) -> str | None:

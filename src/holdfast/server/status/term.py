@@ -186,7 +186,7 @@ class StatusTerm(Generic[T, V]):
         """Warn when a change has waited for too long, compare unreadable values, and update the metrics."""
         now = self.context.clock.now()
         self._revisions.append((now, self.mirror.revision))
-        note_reports(self.rules, self.mass_loss)  # reports without a change can end a hold, too
+        note_reports(self.rules, self.mass_loss, now)  # reports without a change can end a hold, too
         self.mass_loss.release_due(now)
         behind = self.behind()
         late = self.staleness.waiting(behind, now)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned
-from holdfast.server.status.rules.mass_loss import MassLoss
+from holdfast.server.status.rules.mass_loss import TRANSITIONS, Loss, LossEvent, LossState, MassLoss
 
 START = NEVER + seconds(1_000)
-Loss = Change[str, str]
+Lost = Change[str, str]
 
 
-def loss(host: str) -> Loss:
+def loss(host: str) -> Lost:
     return Change(Op.REPLACE, host, Owned("alive", "", 0), Owned("gone", "", 0))
 
 
@@ -83,14 +84,14 @@ def test_the_hold_stays_while_no_agent_reports() -> None:
 def test_thirty_seconds_and_a_fresh_report_of_another_agent_end_it() -> None:
     found = gate()
     judged(found, hosts(10), reporting=10)
-    found.reported("other")
+    found.reported(["other"], START)
     assert all(judged(found, hosts(10), reporting=10, now=START + seconds(29)))
     assert judged(found, hosts(10), reporting=10, now=START + seconds(30)) == [None] * 10
 
 
 def test_a_report_from_before_the_hold_proves_nothing() -> None:
     found = gate()
-    found.reported("other")
+    found.reported(["other"], START)
     judged(found, hosts(10), reporting=10)
     assert all(judged(found, hosts(10), reporting=10, now=START + seconds(31)))
 
@@ -99,7 +100,7 @@ def test_what_proved_one_wave_proves_nothing_about_the_next() -> None:
     """A rack is lost, the others report; then the store breaks, and they are all gone."""
     found = gate()
     judged(found, hosts(10), reporting=30)
-    found.reported("h20")
+    found.reported(["h20"], START)
     later = START + seconds(29)
     assert all(judged(found, hosts(30, first=10), reporting=0, now=later))
     assert judged(found, hosts(10), reporting=0, now=START + seconds(30)) == [None] * 10
@@ -109,8 +110,7 @@ def test_what_proved_one_wave_proves_nothing_about_the_next() -> None:
 def test_a_held_host_that_reports_again_is_held_no_more() -> None:
     found = gate()
     judged(found, hosts(10), reporting=10)
-    for host in hosts(10):
-        found.reported(host)
+    found.reported(hosts(10), START)
     assert not found.held
     assert not found.since
 
@@ -118,7 +118,7 @@ def test_a_held_host_that_reports_again_is_held_no_more() -> None:
 def test_an_operator_can_let_them_through_and_they_are_not_held_again() -> None:
     found = gate()
     judged(found, hosts(10), reporting=10)
-    assert found.allow() == 10
+    assert found.allow(START) == 10
     assert judged(found, hosts(10), reporting=10, now=START + seconds(1)) == [None] * 10
 
 
@@ -136,8 +136,7 @@ def test_one_batch_is_held_exactly_when_it_is_more_than_five_and_more_than_a_fif
 def test_of_how_many_is_counted_anew_once_all_have_reported_again() -> None:
     found = gate()
     judged(found, hosts(50), reporting=150)
-    for host in hosts(50):
-        found.reported(host)
+    found.reported(hosts(50), START)
     (again, *_) = judged(found, hosts(10), reporting=20)
     assert again is not None
     assert again.sentence.startswith("10 of 30 agents")
@@ -146,7 +145,7 @@ def test_of_how_many_is_counted_anew_once_all_have_reported_again() -> None:
 def test_a_hold_ends_when_due_even_if_no_change_of_its_host_is_judged() -> None:
     found = gate()
     judged(found, hosts(30), reporting=30)
-    found.reported("another")
+    found.reported(["another"], START)
     found.release_due(START + seconds(29))
     assert len(found.held) == 30
     found.release_due(START + seconds(30))
@@ -164,15 +163,15 @@ def test_a_loss_that_is_announced_again_and_again_is_as_old_as_it_was() -> None:
 def test_a_host_that_was_accepted_as_lost_and_is_back_is_held_with_the_next_wave() -> None:
     found = gate()
     judged(found, hosts(10), reporting=10)
-    found.allow()
-    found.back(hosts(10))
+    found.allow(START)
+    found.back(hosts(10), START)
     assert all(judged(found, hosts(10), reporting=10, now=START + seconds(60)))
 
 
 def test_a_host_that_a_list_shows_proves_nothing_about_the_others() -> None:
     found = gate()
     judged(found, hosts(20), reporting=0)
-    found.back(hosts(1))
+    found.back(hosts(1), START)
     assert len(found.held) == 19
     assert all(judged(found, hosts(19, first=1), reporting=1, now=START + seconds(60)))
 
@@ -191,3 +190,68 @@ def test_what_was_written_a_moment_ago_still_counts() -> None:
     judged(found, hosts(4), reporting=16)
     found.settled(hosts(4), START + seconds(1))
     assert all(judged(found, hosts(3, first=4), reporting=13, now=START + seconds(9)))
+
+
+P, L, H, V, A = LossState.PRESENT, LossState.LOST, LossState.HELD, LossState.PROVEN, LossState.ACCEPTED
+NO = None
+"""The event cannot come in this state."""
+
+
+@pytest.mark.parametrize(
+    ("event", "present", "lost", "held", "proven", "accepted"),
+    [
+        (LossEvent.VANISHED, L, L, H, V, A),
+        (LossEvent.VANISHED_IN_MASS, NO, H, H, V, A),
+        (LossEvent.OTHER_REPORTED, NO, NO, V, NO, NO),
+        (LossEvent.DUE, NO, NO, NO, A, NO),
+        (LossEvent.ALLOWED, NO, NO, A, A, NO),
+        (LossEvent.WRITTEN, NO, P, H, V, A),
+        (LossEvent.BACK, NO, P, P, P, P),
+    ],
+    ids=lambda value: value.name if isinstance(value, LossEvent) else "",
+)
+def test_a_host_moves_on_as_the_table_says_and_an_unknown_event_raises(
+    event: LossEvent,
+    present: LossState | None,
+    lost: LossState | None,
+    held: LossState | None,
+    proven: LossState | None,
+    accepted: LossState | None,
+) -> None:
+    for before, after in zip(LossState, (present, lost, held, proven, accepted), strict=True):
+        found = gate()
+        if before is not P:
+            found._losses["h"] = Loss(START, before)
+        if after is None:
+            with pytest.raises(KeyError):
+                found._apply(event, ["h"], START)
+        else:
+            found._apply(event, ["h"], START)
+            assert found.state("h") is after
+
+
+def test_every_state_and_event_is_in_the_table() -> None:
+    assert set(TRANSITIONS) == set(LossState)
+    assert {event for events in TRANSITIONS.values() for event in events} == set(LossEvent)
+
+
+CALLS = st.sampled_from(["vanished", "reported", "back", "settled", "release_due", "allow"])
+SOME = st.sets(st.sampled_from(hosts(12)))
+
+
+@given(st.lists(st.tuples(CALLS, SOME, st.integers(0, 40)), max_size=30))
+def test_whatever_happens_no_event_is_unknown_and_the_held_are_counted(
+    story: list[tuple[str, set[str], int]],
+) -> None:
+    found, now = gate(), START
+    for call, some, after in story:
+        now += seconds(after)
+        if call == "vanished":
+            found.vanished(some, 12 - len(some), now)
+        elif call in ("release_due", "allow"):
+            getattr(found, call)(now)
+        else:
+            getattr(found, call)(some, now)
+        held = [host for host in hosts(12) if found.judge(loss(host), {}, 0, now) is not None]
+        assert sorted(found.held) == sorted(held)
+        assert bool(found.since) is bool(held)

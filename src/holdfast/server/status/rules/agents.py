@@ -50,7 +50,8 @@ class AgentRules:
         return {self.host(key) for key in fresh}
 
     def reporting(self) -> int:
-        return len(self.reports)
+        """Hosts of the inventory that report: others could dilute or feign a mass loss."""
+        return sum(key in self.reports for key in self.hosts)
 
     def keys(self) -> Collection[bytes]:
         """Every key that may be wanted."""
@@ -70,8 +71,8 @@ class AgentRules:
         return value.alive
 
     def is_loss(self, old: AgentSeen, new: AgentSeen | None) -> bool:
-        """True if that change declares a host dead."""
-        return old.alive and (new is None or not new.alive)
+        """True if that change declares a host of the inventory dead; the row of any other host just goes."""
+        return old.alive and new is not None and not new.alive
 
     def routine(self, change: Change[bytes, AgentSeen]) -> bool:
         """True if the change is a mere heartbeat."""
