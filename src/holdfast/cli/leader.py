@@ -103,8 +103,9 @@ def step_down(to: str | None, reason: str, runtime: Path) -> None:
 def _next_leader(runtime: Path, elector: str) -> str:
     """Wait until another server leads, and return a sentence about it."""
     before = time.monotonic()
-    while (took := time.monotonic() - before) < _TAKEN_OVER_WITHIN:
+    while time.monotonic() - before < _TAKEN_OVER_WITHIN:
         about = send_command(runtime, elector, "about")
+        took = time.monotonic() - before
         if about["phase"] != "leading" and about["leader"] not in ("", about["name"]):
             return f"{about['leader']} leads, {took:.1f} s later"
         time.sleep(0.1)

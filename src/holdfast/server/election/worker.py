@@ -55,8 +55,6 @@ from holdfast.store.identity import StoreVerdict
 log = structlog.get_logger(__name__)
 
 _HEALTH_EVERY = Duration(seconds=1)
-_DATABASE_UNKNOWN = (TrialState.UNTRIED.value, TrialState.FAILED.value)
-"""States of a worker that has not used the database yet, or cannot (C45)."""
 _IDENTITY_RETRY = Duration(seconds=1)
 _IDENTITY_EVERY = Duration(seconds=2)
 
@@ -264,7 +262,7 @@ class ElectorJob:
             pid_namespace=self._me.pid_namespace,
             version=__version__,
             since=self._since,
-            database=not any(one.state in _DATABASE_UNKNOWN for one in workers if one.name != "elector"),
+            database=not any(_lacks_database(one) for one in workers),
             warm=all(one.warm for one in workers if one.phase != "completed"),
             stands=self.elector.state.phase is not ElectionPhase.RESTING,
             rests=self._why_resting(),
@@ -429,6 +427,12 @@ def _state(state: Election, *, success: bool) -> str:
         return "waiting: store"
     leader = state.seen.leader if state.seen and state.seen.term else None
     return f"following {leader.name}" if state.phase is ElectionPhase.FOLLOWING and leader else state.phase.value
+
+
+def _lacks_database(worker: WorkerReport) -> bool:
+    """True for a worker that waits for the database, and for a syncer that has not tried it yet (C45)."""
+    untried = worker.name == "syncer" and worker.state == TrialState.UNTRIED.value
+    return untried or worker.state == TrialState.FAILED.value
 
 
 def _health(worker: WorkerReport) -> WorkerHealth:
