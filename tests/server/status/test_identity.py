@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.reconcile import Owned
 from holdfast.server.identity.gate import IdentityCell
 from holdfast.server.identity.verdict import REPORTS_RETURN
 from holdfast.testing.fault import fault
@@ -102,6 +105,37 @@ def test_C61_a_report_that_an_agent_has_not_written_again_yet_is_not_taken_for_d
             await here.say(1, EndpointState.UP)
             here.clock.advance(REPORTS_RETURN)
             await working.turn()
+            return before, here.rows("endpoint")
+
+    before, now = asyncio.run(scenario())
+    assert now == before
+
+
+@fault("C61", without="holdfast.server.identity.gate:StatusIdentityGate._may_return", returns=False)
+def test_C61_a_report_that_comes_while_its_row_is_compared_is_not_taken_for_down(here: StatusHarness) -> None:
+    async def scenario() -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+        await reported(here)
+        async with here.endpoints() as working:
+            await working.turn()
+            before, term = here.rows("endpoint"), working.term
+            shown = here.identity.read()
+            assert shown is not None
+            here.identity.write(IdentityCell(shown.term, shown.epoch, "FILLING"))
+            await here.world.delete(status_key(1))
+            await working.turn()
+            here.identity.write(shown)
+            get = term.source.get
+
+            async def agent_is_quick(keys: Collection[bytes]) -> Mapping[bytes, Owned[Any]]:
+                found = await get(keys)
+                await here.say(1, EndpointState.UP)
+                while status_key(1) not in term.mirror.objects:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                return found
+
+            with patch.object(term.source, "get", agent_is_quick):
+                term.reconciler.dirty.mark([status_key(1)])
+                await term.reconciler.turn()
             return before, here.rows("endpoint")
 
     before, now = asyncio.run(scenario())

@@ -107,15 +107,22 @@ class StatusIdentityGate:
         self._count, self._rewinds, self._has_report = rewinds, rewinds(), has_report
 
     def is_open(self, now: Instant) -> bool:
+        """True if every change passes: the identity is known, and agents have had the time to report again."""
+        return self._is_known(now) and not self._awaits_reports(now)
+
+    def _awaits_reports(self, now: Instant) -> bool:
+        return bool(self.doubted) and now - self.doubted < REPORTS_RETURN
+
+    def _is_known(self, now: Instant) -> bool:
         shown = self.cell.read()
         # With another term on the board ours is over, which the fence says better.
         is_over = shown is not None and shown.term != self.fence.term
         ours = self.fence.term, self.fence.epoch, ""
         is_ours = shown is not None and (shown.term, shown.epoch, shown.closed) == ours
-        is_open = is_over or (is_ours and shown is not None and self._is_judged(shown, now))
-        self.since = NEVER if is_open else self.since or now
-        self.doubted = self.doubted if is_open else now
-        return is_open
+        is_known = is_over or (is_ours and shown is not None and self._is_judged(shown, now))
+        self.since = NEVER if is_known else self.since or now
+        self.doubted = self.doubted if is_known else now
+        return is_known
 
     def _is_judged(self, shown: IdentityCell, now: Instant) -> bool:  # protection: C61
         """True if the verdict was read after the last list that lacks what came before."""
@@ -127,7 +134,7 @@ class StatusIdentityGate:
     def judge(  # protection: C61
         self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant
     ) -> Closed | None:
-        if self.is_open(now):
+        if self._is_known(now):
             reason = FleetIdentityReason.REPORT_MISSING
             return closed_by(reason, self.doubted) if self._may_return(change, now) else None
         shown = self.cell.read()
@@ -138,6 +145,4 @@ class StatusIdentityGate:
 
     def _may_return(self, change: Change[K, V], now: Instant) -> bool:  # protection: C61
         """True if the row follows from a report that its agent may not have had the time to write again."""
-        if not self.doubted or now - self.doubted >= REPORTS_RETURN:
-            return False
-        return change.op is Op.REPLACE and not self._has_report(change.key)
+        return self._awaits_reports(now) and change.op is Op.REPLACE and not self._has_report(change.key)

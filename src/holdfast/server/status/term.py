@@ -127,6 +127,10 @@ class StatusTerm(Generic[T, V]):
         )
 
     def _has_report(self, key: bytes) -> bool:
+        """Return whether the store had a report when its row was compared: one that came since then is still to be
+        handled, and the row follows from its absence."""
+        if self.mirror.is_pending(key) or key in self.feed.taken:
+            return False
         return key in self.mirror.objects or key in self.mirror.bad
 
     def _same(self, new: V, old: V) -> bool:
