@@ -32,7 +32,7 @@ from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.agent.target import JournaledTarget
 from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.config.root import Config
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import configured_region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.agent_report import AGENT_REPORT
@@ -71,7 +71,7 @@ def source_watcher(
     config: Config, store: Store, clock: Clock, target: JournaledTarget, macs: TunnelMacs | None = None
 ) -> SourceWatcher:
     """Watcher of the only source: this region of the store."""
-    region = Region(config.store.region or "")
+    region = configured_region(config)
     return SourceWatcher(
         region.segment,
         store,
@@ -87,7 +87,7 @@ def source_watcher(
 
 def own_key(config: Config) -> OwnKey:
     """Key that this host's reporter writes anyway: a watch that does not deliver it is dead (C38)."""
-    key = AGENT_REPORT.key(Region(config.store.region or ""), host_name(config))
+    key = AGENT_REPORT.key(configured_region(config), host_name(config))
     return OwnKey(key, min(config.agent.report_interval, _OWN_WRITE_INTERVAL))  # protection: C38
 
 

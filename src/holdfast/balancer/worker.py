@@ -24,7 +24,7 @@ from holdfast.balancer.services.resolved import Services, resolve_services
 from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import Region, configured_region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.control.scope import Scope, ScopeKind
@@ -101,7 +101,7 @@ class BalancerJob:
 
     @property
     def _region(self) -> Region:
-        return Region(self._worker.config.store.region or "")
+        return configured_region(self._worker.config)
 
     @property
     def _name(self) -> str:

@@ -32,11 +32,13 @@ class Row(NamedTuple):
 
 
 class OutboxRow(NamedTuple):
-    """A row of the outbox: the object at this key changed; `before` is its previous key if it moved."""
+    """A row of the outbox: the object at this key changed; `before` is its previous key if it moved. A row about
+    several objects has their keys in `others`, one about none has an empty key."""
 
     id: int
     key: bytes
     before: bytes | None
+    others: tuple[bytes, ...] = ()
 
 
 class Fence(NamedTuple):
@@ -147,6 +149,11 @@ class Inventory(Protocol):
         """Set the fleet id of an inventory that has none. Raises `Deposed`."""
         ...
 
+    def expect(self, fence: Fence, keys: Collection[bytes]) -> None:
+        """Record that these keys are about to be created in the store, where that is needed to witness their delete.
+        Raises `Deposed`."""
+        ...
+
     def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
         """Find the recorded deletes and moves of these keys. Left out are keys that no recorded change names, whose
         newest change wants them, or whose change an adoption has voided."""
@@ -223,6 +230,10 @@ class Observed(Protocol):
 
     def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[ObservedRow]:
         """Read rows of a kind under a prefix, above a key, in key order; fewer than `most` only at the end."""
+        ...
+
+    def shared(self, kind: str) -> bool:
+        """Tell whether others write rows of this kind, too: then a row is read again before it is compared."""
         ...
 
     def write(

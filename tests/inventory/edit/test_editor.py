@@ -62,7 +62,7 @@ def test_a_move_is_one_change_that_names_the_old_key(editor: Editor, inventory: 
     editor.change([endpoint(1, on="r1")], who="alice")
     (edit,) = editor.change([endpoint(1, on="r2")], who="alice")
     assert edit.did is ChangeKind.MOVED
-    assert inventory.outbox(10)[-1][1:] == (endpoint_key(1, on="r2"), endpoint_key(1, on="r1"))
+    assert inventory.outbox(10)[-1][1:3] == (endpoint_key(1, on="r2"), endpoint_key(1, on="r1"))
     assert [row.key for row in inventory.read_keys([endpoint_key(1, on="r1"), endpoint_key(1, on="r2")])] == [edit.key]
 
 

@@ -59,7 +59,7 @@ def test_a_migration_starts_on_the_host_of_its_endpoint(editor: Editor, inventor
     assert edit.did is ChangeKind.CREATED
     assert under_way(editor) == {NAME: ("r1", "r2")}
     assert uid(editor)
-    assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r2"), None)
+    assert inventory.outbox(10)[-1][1:3] == (migration_key(1, to="r2"), None)
 
 
 def test_a_migration_starts_where_the_same_batch_puts_its_endpoint(editor: Editor) -> None:
@@ -79,7 +79,7 @@ def test_another_target_moves_the_one_migration_of_an_endpoint(editor: Editor, i
     first = uid(editor)
     (edit,) = editor.change([migration(1, to="r3")], who="alice")
     assert edit.did is ChangeKind.MOVED
-    assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r3"), migration_key(1, to="r2"))
+    assert inventory.outbox(10)[-1][1:3] == (migration_key(1, to="r3"), migration_key(1, to="r2"))
     assert under_way(editor) == {NAME: ("r1", "r3")}
     assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
 

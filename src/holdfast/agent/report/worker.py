@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from holdfast.agent import PEERS_WORKER, ROLE, host_name
 from holdfast.agent.report.reporter import Reporter, ReportingHost
 from holdfast.agent.report.schedule import ReportIntervals
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import configured_region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.agent_report import AgentReport
 from holdfast.runtime.control import Request, ask
@@ -45,7 +45,7 @@ class ReporterJob:
         self._store = open_store(config.store)
         self._reporter = Reporter(
             self._store,
-            ReportingHost(Region(config.store.region or ""), host_name(config), boot_id()),
+            ReportingHost(configured_region(config), host_name(config), boot_id()),
             config.agent.report_ttl,
             ReportIntervals(interval=config.agent.report_interval, silent_after=config.agent.silent_after),
             worker.clock,

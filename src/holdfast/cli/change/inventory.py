@@ -30,7 +30,7 @@ from holdfast.inventory.open import NoInventory, configured_engine
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import Region, configured_region
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway, StoreError
@@ -58,7 +58,7 @@ class InventorySession:
     """The configured inventory, open for one command."""
 
     def __init__(self, config: Config) -> None:
-        self.region = Region(config.store.region or "")
+        self.region = configured_region(config)
         self._store = config.store
         self.engine = configured_engine(config.inventory)
         self.editor = Editor(self.engine, self.region)

@@ -15,7 +15,7 @@ from holdfast.cli.common.config_flags import effective
 from holdfast.cli.common.control_socket import LAB_FOLDER
 from holdfast.config import FlagValue, Layer
 from holdfast.lab.fleet import layout
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import configured_region
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway, StoreError
@@ -62,7 +62,7 @@ class EtcdOptions:
         self.config = loaded.config
         self.is_named = loaded.origins["store.endpoints"].layer is not Layer.DEFAULT
         """False if neither a flag nor the configuration names a store."""
-        self.region = Region(self.config.store.region or "")
+        self.region = configured_region(self.config)
 
     def connection(self) -> Connection:
         try:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.schema.field import FieldConflict, FieldDoc, SecretFile, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, File, SecretFile, Section
 
+NEUTRON = "neutron"
 _SCHEMES = ("sqlite:///", "postgresql://")
 
 
@@ -18,9 +19,14 @@ class InventorySettings(Section, frozen=True, kw_only=True):
         str | None,
         FieldDoc(
             "URL of the SQL inventory: `sqlite:////var/lib/holdfast/inventory.db` for a fleet with one server, "
-            "`postgresql://holdfast@db.example/holdfast` for all others. `null` for none: nothing is synced."
+            "`postgresql://holdfast@db.example/holdfast` for all others, `neutron` for OpenStack. `null` for none: "
+            "nothing is synced."
         ),
     ] = None
+    neutron_config: Annotated[
+        tuple[File, ...],
+        FieldDoc("Configuration files of Neutron, as its own services get them; for `database: neutron` only."),
+    ] = ()
     password_file: Annotated[
         SecretFile | None,
         FieldDoc("File with the password of the database user. Refused if every user of the machine can read it."),
@@ -47,9 +53,16 @@ class InventorySettings(Section, frozen=True, kw_only=True):
         ),
     ] = timedelta(minutes=10)
 
+    @property
+    def is_neutron(self) -> bool:
+        return self.database == NEUTRON
+
     def conflicts(self) -> Iterator[FieldConflict]:
-        if self.database is not None and not self.database.startswith(_SCHEMES):
-            yield FieldConflict(("database",), "must begin with sqlite:/// or postgresql://")
+        if self.is_neutron:
+            if not self.neutron_config:
+                yield FieldConflict(("neutron_config", "database"), "must name the configuration files of Neutron")
+        elif self.database is not None and not self.database.startswith(_SCHEMES):
+            yield FieldConflict(("database",), "must begin with sqlite:/// or postgresql://, or be neutron")
         elif self.database is not None and ":" in _user(self.database):
             yield FieldConflict(("database", "password_file"), "holds a password: put it into inventory.password_file")
         if self.password_file is not None and not (self.database or "").startswith("postgresql://"):

@@ -27,6 +27,14 @@ class StoreSettings(Section, frozen=True, kw_only=True):
             "one etcd need different regions. Changing it starts with a different, empty fleet."
         ),
     ] = None
+    openstack: Annotated[
+        bool,
+        FieldDoc(
+            "The control plane of this region belongs to OpenStack: its leader is elected at the key of "
+            "networking-calico. Set it for agents, balancers and commands beside a Neutron; a server with "
+            "`inventory.database: neutron` knows."
+        ),
+    ] = False
     ca_file: Annotated[
         File | None,
         FieldDoc(

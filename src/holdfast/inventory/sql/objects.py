@@ -146,6 +146,9 @@ class SqlInventory(SqlControl):
             for batch in batches(ids):
                 connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(batch)))
 
+    def expect(self, fence: Fence, keys: Collection[bytes]) -> None:
+        """The history names every key already."""
+
     def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
         found: dict[bytes, Witness] = {}
         with reading(self.engine) as connection:

@@ -51,6 +51,9 @@ class ObservedRows:
             found = [_driver_rows(connection, query.where(columns.key.in_(some))) for some in batches(sorted(keys))]
         return _observed_rows([row for rows in found for row in rows])
 
+    def shared(self, kind: str) -> bool:
+        return False  # the fence keeps others from writing
+
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> None:

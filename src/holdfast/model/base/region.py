@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from holdfast.config.root import Config
 from holdfast.model.base.address import shown
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?").fullmatch
@@ -16,9 +17,14 @@ _NAMESPACE_LIMIT = 63
 
 
 class Region(msgspec.Struct, frozen=True, order=True, gc=False):
-    """`Region()` is a fleet without regions, `Region("ams")` one of several on one etcd."""
+    """`Region()` is a fleet without regions, `Region("ams")` one of several on one etcd.
+
+    In OpenStack the leader is elected at the key of networking-calico, so that there are never two leaders during an
+    upgrade from it.
+    """
 
     name: str = ""
+    openstack: bool = False
 
     def __post_init__(self) -> None:
         if self.name and not _LABEL(self.name):
@@ -42,3 +48,8 @@ class Region(msgspec.Struct, frozen=True, order=True, gc=False):
     def namespace(self) -> str:
         """The namespace of Calico's resources: `openstack` or `openstack-region-ams`."""
         return f"{_NAMESPACE}-{_SEGMENT}{self.name}" if self.name else _NAMESPACE
+
+
+def configured_region(config: Config) -> Region:
+    """The region that a configuration names."""
+    return Region(config.store.region or "", config.store.openstack or config.inventory.is_neutron)

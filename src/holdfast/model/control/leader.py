@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr
 from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import own, single
 from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.region import Region
 from holdfast.model.base.time import Moment, rfc3339, utc
 
 _HOST_AND_PID = re.compile(rb"([!-9;-~]{1,253}):([0-9]{1,10})").fullmatch
@@ -44,6 +45,13 @@ def _host_and_pid(value: bytes) -> Leader | None:
     return found and Leader(found[1].decode(), found[1].decode(), int(found[2]))
 
 
+_own = own("leader")
+
+
+def _neutron(region: Region) -> str:
+    return f"/calico/openstack/v2/{region.segment}/neutron_election"
+
+
 _COLUMNS: tuple[Column[Leader, str], ...] = (
     Column("LEADER", lambda _, leader: leader.name),
     Column("HOST", lambda _, leader: leader.host),
@@ -52,19 +60,26 @@ _COLUMNS: tuple[Column[Leader, str], ...] = (
     Column("BOOT", lambda _, leader: leader.boot_id, wide=True),
 )
 
+
+def _place(region: Region) -> str:
+    return _neutron(region) if region.openstack else _own(region)
+
+
 LEADER: Kind[Leader, str] = Kind(
     name="leader",
     plural="leaders",
     struct=Leader,
-    place=single(own("leader"), "leader"),
+    place=single(_place, "leader"),
     columns=_COLUMNS,
+    legacy=_host_and_pid,
 )
+"""The leader of the region, at the key at which it is elected."""
 
 NEUTRON_LEADER: Kind[Leader, str] = Kind(
     name="neutron-leader",
     plural="neutron-leaders",
     struct=Leader,
-    place=single(lambda region: f"/calico/openstack/v2/{region.segment}/neutron_election", "neutron-leader"),
+    place=single(_neutron, "neutron-leader"),
     columns=_COLUMNS,
     legacy=_host_and_pid,
 )

@@ -17,7 +17,7 @@ from holdfast import __version__
 from holdfast.config.root import Config
 from holdfast.config.sections.store import StoreSettings
 from holdfast.model.base.name import NameRefused
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import configured_region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import LEADER, Leader
@@ -66,7 +66,7 @@ class ElectorJob:
         self._worker = worker
         self._patience = patience
         self._store = open_store(_with_rpc_timeout(worker.config))
-        self._region = Region(worker.config.store.region or "")
+        self._region = configured_region(worker.config)
         self._shown = worker.board.cell(LEADERSHIP_CELL, LeadershipCell)
         self._ended = list(term_ended_cells(worker).values())
         self._metrics = ElectionMetrics(worker.metrics.registry, worker.clock.now, self._region)

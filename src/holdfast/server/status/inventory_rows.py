@@ -113,6 +113,7 @@ class EndpointRows:
     async def follow(self, now: Instant) -> Collection[bytes]:
         touched = await self._changes.since(now)
         bindings = self._endpoints.bindings
-        present = [bindings.follow(key, bound=True) for key in touched.present]
+        # A row that changed is compared again even where its binding did not change: its status may have (C31).
+        present = [bindings.follow(key, bound=True) or bindings.status_key(key) for key in touched.present]
         gone = [bindings.follow(key, bound=False) for key in touched.gone]
         return {key for key in (*present, *gone) if key is not None}

@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from holdfast.inventory.api import Fence
+from holdfast.inventory.open import NotifyArrival
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
@@ -46,8 +47,6 @@ DONE: Mapping[Op, str] = {
     Op.CREATE: "was notified of",
 }
 
-Notify = Callable[[dict[str, str]], Awaitable[str | None]]
-"""Sends one notification. Returns what went wrong, if anything did."""
 Confirm = Callable[[], Awaitable[Leading | NotLeading]]
 
 
@@ -96,7 +95,7 @@ class WebhookTarget:
     """Calls the webhook, then records the notification in the inventory."""
 
     def __init__(
-        self, target: ObservedTarget[Notified], migrations: Mirror[Migration], notify: Notify, confirm: Confirm
+        self, target: ObservedTarget[Notified], migrations: Mirror[Migration], notify: NotifyArrival, confirm: Confirm
     ) -> None:
         self._target = target
         self._migrations = migrations
@@ -138,7 +137,7 @@ class MigrationNotices:
         fence: Fence,
         *,
         leadership: Leadership,
-        notify: Notify,
+        notify: NotifyArrival,
         confirm: Confirm,
         audit_every: Duration = Duration(minutes=5),
     ) -> None:
@@ -221,7 +220,7 @@ class MigrationMetrics:
         self.failed = Counter("holdfast_migration_webhook_failures", "Failed calls of the webhook.", registry=registry)
 
 
-def counted(notify: Notify, metrics: MigrationMetrics) -> Notify:
+def counted(notify: NotifyArrival, metrics: MigrationMetrics) -> NotifyArrival:
     async def counting(notice: dict[str, str]) -> str | None:
         refusal = await notify(notice)
         (metrics.notified if refusal is None else metrics.failed).inc()

@@ -147,6 +147,8 @@ class ObservedTarget(Generic[V]):
         return page
 
     async def get(self, keys: Collection[bytes]) -> Mapping[bytes, WrittenRow[V]]:
+        if self._observed.shared(self._kind):  # protection: C31
+            self._note_uncertain(keys)
         if self._uncertain:
             await self._read_again()
         return self.written

@@ -15,11 +15,10 @@ from typing import Any
 import structlog
 
 from holdfast.inventory.api import Fence
-from holdfast.inventory.open import configured_engine
-from holdfast.inventory.sql.observed import SqlObserved
+from holdfast.inventory.open import NotifyArrival, open_backend
 from holdfast.inventory.sql.thread import DatabaseThread
-from holdfast.inventory.sql.wake import Waker, waker
-from holdfast.model.base.region import Region
+from holdfast.inventory.sql.wake import Waker
+from holdfast.model.base.region import configured_region
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
 from holdfast.model.control.scope import Scope, ScopeKind
@@ -59,7 +58,14 @@ _COMMANDS = ("allow", "held", "sync", "forget", "explain", "orphans")
 
 
 class StatusWorker(LeaderWork):
-    def __init__(self, worker: Worker, kind: StatusKind[Any, Any], store: Store, waker: Waker) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        kind: StatusKind[Any, Any],
+        store: Store,
+        waker: Waker,
+        notify_arrival: NotifyArrival | None = None,
+    ) -> None:
         rules = kind.rules
         scope, leadership = Scope(ScopeKind.WORKER, rules.name), Leadership.of(worker)
         state = worker.paths.state
@@ -77,6 +83,7 @@ class StatusWorker(LeaderWork):
         self._kind = kind
         self._region = rules.region
         self._waker = waker
+        self._notify_arrival = notify_arrival
         self._identity = worker.board.cell(IDENTITY_CELL, IdentityCell)
         self._metrics = StatusMetrics(worker.metrics.registry)
         self._migration_metrics = MigrationMetrics(worker.metrics.registry) if rules.kind == ENDPOINT else None
@@ -127,21 +134,26 @@ class StatusWorker(LeaderWork):
         return self._gate
 
     def _notices(self, fence: Fence) -> MigrationNotices | None:
-        """The notifications of migrations: of the endpoints' worker, and where a webhook is set."""
-        url, file = self.worker.config.status.webhook, self.worker.config.status.webhook_token_file
-        if url is None or self._migration_metrics is None:
+        """The notifications of migrations: of the endpoints' worker, through the inventory or a webhook."""
+        notify = self._notify_arrival or self._webhook()
+        if notify is None or self._migration_metrics is None:
             return None
-        token = None if file is None else partial(read_secret, file, os.environ)
         return MigrationNotices(
             self.worker.context,
             self._kind,
             self.store,
             fence,
             leadership=self.leadership,
-            notify=counted(Webhook(url, token), self._migration_metrics),
+            notify=counted(notify, self._migration_metrics),
             confirm=partial(self.leadership.confirm, self.store, self.leader_key),
             audit_every=self.worker.config.status.audit_every,
         )
+
+    def _webhook(self) -> NotifyArrival | None:
+        url, file = self.worker.config.status.webhook, self.worker.config.status.webhook_token_file
+        if url is None:
+            return None
+        return Webhook(url, None if file is None else partial(read_secret, file, os.environ))
 
     async def _apply_periodically(self, applied: AppliedIntents[Any, Any]) -> None:
         while True:
@@ -237,15 +249,15 @@ class StatusWorker(LeaderWork):
 
 async def run(worker: Worker, make_kind: Callable[..., StatusKind[Any, Any]]) -> None:
     config = worker.config
-    engine = configured_engine(config.inventory)
-    store, thread, wake = open_store(config.store), DatabaseThread(worker.name), waker(engine)
-    region = Region(config.store.region or "")
+    region = configured_region(config)
+    backend = open_backend(config.inventory, region)
+    store, thread, wake = open_store(config.store), DatabaseThread(worker.name), backend.waker()
     own = OwnKey(LEADER.key(region, "leader"), config.server.renew_every)
     try:
-        kind = make_kind(region, store, SqlObserved(engine), thread, worker.clock.now, own)
-        await StatusWorker(worker, kind, store, wake).run()
+        kind = make_kind(region, store, backend.observed(), thread, worker.clock.now, own)
+        await StatusWorker(worker, kind, store, wake, backend.notify_arrival).run()
     finally:
         await wake.close()
         await store.close()
         thread.close()
-        engine.dispose()
+        backend.close()

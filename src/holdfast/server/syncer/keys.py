@@ -15,17 +15,29 @@ from holdfast.inventory.kinds import REGION_LABEL, region_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
+from holdfast.model.calico.cluster import CLUSTER, DEFAULT, FELIX_CONFIGURATION
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
+from holdfast.model.calico.policy import POLICY
 from holdfast.reconcile import Kinds
 from holdfast.store.api import Entry
 
 _PART = rb"[0-9A-Za-z._]+(?:--[0-9A-Za-z._]+)*"
 _plain_endpoint = re.compile(rb"%b-(?:openstack|holdfast)-%b-%b" % (_PART, _PART, _PART)).fullmatch
 """Matches nearly every endpoint's name; the model accepts whatever this accepts, at ten times the cost."""
+_GROUP_POLICY = "ossg.default."
+"""Beginning of the names of policies that security groups of OpenStack have."""
 _node = re.compile(rb"(?:[^-]|--)*-").match
 """Matches the host in the name of an endpoint or a migration, up to the first hyphen that is not doubled."""
+
+
+def name_is_ours(kind: Kind[Any, Any], name: Any) -> bool:
+    """True unless the name shows that an operator or another program made the object: Felix settings of one host, and
+    policies that no security group made."""
+    if kind is POLICY:
+        return bool(name.startswith(_GROUP_POLICY))
+    return (kind is not CLUSTER and kind is not FELIX_CONFIGURATION) or name == DEFAULT
 
 
 class RegionKeys:
@@ -68,7 +80,8 @@ class RegionKeys:
         kind = self.kind(entry.key)
         if kind is ENDPOINT and _plain_endpoint(entry.key, len(self._endpoint)):
             return True
-        if isinstance(kind.parse(entry.key, self.region), Bad):
+        name = kind.parse(entry.key, self.region)
+        if isinstance(name, Bad) or not name_is_ours(kind, name):
             return False
         return kind is not HOST or self._is_our_host(entry)
 

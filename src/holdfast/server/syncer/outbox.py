@@ -121,7 +121,8 @@ class Outbox:
         """Note the new ones among these rows; returns their keys."""
         if rows:
             self._position = max(self._position, rows[-1].id)
-        fresh = [(one, keys) for one in rows if one.id not in self._noted and (keys := self._keys(one))]
+        unseen = ((one, self._keys(one)) for one in rows if one.id not in self._noted)
+        fresh = [(one, keys) for one, keys in unseen if keys or not one.key]
         self._noted.update((one.id, one) for one, _ in fresh)
         announced = list(itertools.chain.from_iterable(keys for _, keys in fresh))
         self._announced.update(announced)
@@ -136,7 +137,7 @@ class Outbox:
                 del self._announced[key]
 
     def _keys(self, one: OutboxRow) -> Sequence[bytes]:
-        return [key for key in (one.key, one.before) if key is not None and self._has(key)]
+        return [key for key in (one.key, one.before, *one.others) if key is not None and self._has(key)]
 
 
 def _portions(ids: Sequence[int]) -> Iterable[Sequence[int]]:

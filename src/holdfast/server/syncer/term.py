@@ -443,6 +443,9 @@ class SyncerTerm:
         sides. None is made while a verdict stands, so that nothing outgrows it."""
         self._check_gate(changes)
         if self.is_fenced and self.identity_gate.verdict.closed not in LATCHED:
+            created = [change.key for change in changes if change.op is Op.CREATE]
+            if created:
+                await self.syncer.run_in_thread(partial(self.syncer.inventory.expect, self.fence, created))
             await self._write_mark()
             self._check_gate(changes)
 

@@ -10,12 +10,9 @@ from typing import Any
 
 import structlog
 
-from holdfast.inventory.open import configured_engine
-from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.open import open_backend
 from holdfast.inventory.sql.thread import DatabaseThread
-from holdfast.inventory.sql.trial import try_database
-from holdfast.inventory.sql.wake import waker
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import configured_region
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
@@ -104,16 +101,17 @@ async def run(worker: Worker) -> None:
     if worker.config.inventory.database is None:
         await idle_without_inventory(worker, (*_COMMANDS, "pause", "resume", "explain"))
         return
-    engine = configured_engine(worker.config.inventory)
-    store, thread, wake = open_store(worker.config.store), DatabaseThread(NAME), waker(engine)
+    region = configured_region(worker.config)
+    backend = open_backend(worker.config.inventory, region)
+    store, thread, wake = open_store(worker.config.store), DatabaseThread(NAME), backend.waker()
     trying = DatabaseThread("database-trial")  # of its own: a resync occupies the other one for long
-    trial = DatabaseTrial(lambda: trying(lambda: try_database(engine, server_name(worker))))
-    region, seen_store = Region(worker.config.store.region or ""), StoreMemory(worker.paths.state, "server").load
+    trial = DatabaseTrial(lambda: trying(lambda: backend.try_write(server_name(worker))))
+    seen_store = StoreMemory(worker.paths.state, "server").load
     syncer = Syncer(
         context=worker.context,
         store=store,
         region=region,
-        inventory=SqlInventory(engine),
+        inventory=backend.inventory(),
         run_in_thread=thread,
         waker=wake,
         leadership=Leadership.of(worker),
@@ -130,4 +128,4 @@ async def run(worker: Worker) -> None:
         await store.close()
         thread.close()
         trying.close()
-        engine.dispose()
+        backend.close()
