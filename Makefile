@@ -29,6 +29,10 @@ test: system-deps setup check ## run all checks and tests; as root on Debian, in
 	@$(BIN)/python tools/find_etcd.py --dependable >/dev/null || echo 'tests that need an etcd are skipped' >&2
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
+.PHONY: test-openstack
+test-openstack: system-deps setup ## run the tests that need a real Neutron, in an environment of their own
+	@sh tools/test_openstack.sh $(ARGS)
+
 .PHONY: check
 check: setup ## run ruff, mypy --strict and import-linter, and build the docs with warnings as errors
 	@$(BIN)/ruff check --quiet

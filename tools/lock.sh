@@ -1,6 +1,7 @@
 #!/bin/sh
 # Renews the locks: requirements.lock is what ships (base and server), requirements-dev.lock is that plus what developing
 # needs, at the same versions. One lock serves every CPython from 3.11 on, on Linux, on x86_64 and aarch64.
+# requirements-openstack.lock is what `make test-openstack` installs: one Neutron with a web server, and Holdfast's needs.
 #
 # Hashes are those of the public index. No index address gets in: who installs decides where packages come from.
 # Without arguments versions stay where they can; `make lock ARGS=--upgrade` takes the newest.
@@ -25,4 +26,6 @@ compile() {
 
 compile requirements.lock --extra server "$@"
 compile requirements-dev.lock --extra server --extra dev --constraint requirements.lock "$@"
-git diff --stat -- requirements.lock requirements-dev.lock 2>/dev/null || true
+printf 'neutron==29.0.0\npyuwsgi\n' >build/openstack.in
+compile requirements-openstack.lock build/openstack.in --extra server --extra openstack --constraint requirements.lock "$@"
+git diff --stat -- requirements.lock requirements-dev.lock requirements-openstack.lock 2>/dev/null || true

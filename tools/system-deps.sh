@@ -4,7 +4,7 @@
 # Nothing that is installed here starts: services are refused while this runs, and PostgreSQL makes no cluster of its own.
 # What was put in place for that is taken away again, however this ends.
 set -eu
-packages="conntrack etcd-client etcd-server haproxy iproute2 nftables nginx postgresql prometheus wrk"
+packages="conntrack etcd-client etcd-server haproxy iproute2 mariadb-server-core nftables nginx postgresql prometheus wrk"
 
 say() { echo "make system-deps: $*" >&2; }
 

@@ -1,0 +1,191 @@
+"""`NeutronInventory`: the syncer's side of Neutron, on Neutron's own database.
+
+Desired state is read from Neutron's tables and translated; nothing of it is stored twice. The outbox has ids of
+resources, which are expanded to keys when they are read. Revisions are ids of outbox rows, as in every inventory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, delete, func, select, update
+
+from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row, Witness
+from holdfast.inventory.changes import PastChange
+from holdfast.inventory.sql.control import SqlControl
+from holdfast.inventory.sql.engine import reading, translated_errors
+from holdfast.inventory.sql.fence import fenced
+from holdfast.inventory.sql.objects import batches
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.name import NameRefused, split
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.migration import MIGRATION
+from holdfast.model.control.mark import Mark
+from holdfast.openstack import mirror, read
+from holdfast.openstack.objects import NeutronObjects, WantedKey, resources_at
+from holdfast.openstack.outbox import Changed
+from holdfast.openstack.tables import CONTROL, OUTBOX, SETTLED
+from holdfast.openstack.translate.keys import KINDS, keys_of
+from holdfast.openstack.translate.settings import TranslationSettings
+
+
+class NeutronSnapshot:
+    """All objects at one moment: keys are sorted in memory, objects are read and translated page by page."""
+
+    def __init__(self, engine: Engine, objects: NeutronObjects) -> None:
+        self._resources = contextlib.ExitStack()
+        self._objects = objects
+        with self._closed_on_error():
+            connection = engine.connect().execution_options(isolation_level="REPEATABLE READ")
+            self._connection = self._resources.enter_context(connection)
+            self._resources.callback(connection.begin().close)
+            self._revision = _newest(connection)  # InnoDB takes the snapshot at the first query
+            self._fleet = connection.execute(select(CONTROL.identity.c.fleet)).scalar_one_or_none()
+            self._keys: Sequence[WantedKey] = objects.wanted_keys(connection)
+
+    def read(self, after: bytes | None, most: int) -> Sequence[Row]:
+        start = 0 if after is None else bisect_right(self._keys, after, key=lambda one: one.key)
+        found: list[Row] = []
+        with self._closed_on_error():
+            while start < len(self._keys) and len(found) < most:
+                page = self._keys[start : start + most - len(found)]
+                start += len(page)
+                wanted = {one.key for one in page}
+                rows = self._objects.read(self._connection, {one.resource for one in page}, self._fleet)
+                found += sorted(row for row in rows if row.key in wanted)
+        return found
+
+    def revision(self) -> int:
+        return self._revision
+
+    def close(self) -> None:
+        with contextlib.suppress(DatabaseAway), translated_errors():
+            self._resources.close()
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            with translated_errors():
+                yield
+        except BaseException:
+            self.close()
+            raise
+
+
+class NeutronInventory(SqlControl):
+    """The `Inventory` of OpenStack."""
+
+    def __init__(self, engine: Engine, settings: TranslationSettings) -> None:
+        super().__init__(engine, CONTROL)
+        self._settings = settings
+        self._objects = NeutronObjects(settings)
+
+    @property
+    def kinds(self) -> Sequence[Kind[Any, Any]]:
+        return KINDS
+
+    def snapshot(self) -> NeutronSnapshot:
+        return NeutronSnapshot(self.engine, self._objects)
+
+    def read_keys(self, keys: Collection[bytes]) -> Sequence[Row]:
+        wanted = resources_at(keys, self._settings)
+        fleet = self.fleet()
+        with reading(self.engine) as connection:
+            rows = self._objects.read(connection, set(wanted.values()), fleet)
+        return sorted(row for row in rows if row.key in wanted)
+
+    def find(self, kind: Kind[Any, Any], name: str) -> Row | None:
+        return next(iter(self.find_all(kind, [name])), None)
+
+    def find_all(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
+        """Objects of ports by the name that stays when they move; a port that migrates is at its source."""
+        if kind is not ENDPOINT and kind is not MIGRATION:
+            return self.read_keys([kind.key(self._settings.region, name) for name in names])
+        ids = {port for name in names if (port := _port_in(name))}
+        with reading(self.engine) as connection:
+            ports = read.binding_ports(connection, ids)
+        keys = ([each.key for each in keys_of(row, self._settings.region) if each.kind is kind] for row in ports)
+        return self.read_keys({each[0] for each in keys if each})
+
+    def history(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
+        return ()  # Neutron keeps none
+
+    def networks(self) -> Mapping[str, int]:
+        counts: defaultdict[str, int] = defaultdict(int)
+        with reading(self.engine) as connection:
+            for port in read.binding_ports(connection):
+                counts[port.network_id] += bool(keys_of(port, self._settings.region))
+        return counts
+
+    def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
+        with reading(self.engine) as connection:
+            query = select(OUTBOX.c.id, OUTBOX.c.kind, OUTBOX.c.resource).where(OUTBOX.c.id > after)
+            rows = connection.execute(query.order_by(OUTBOX.c.id).limit(most)).all()
+            changes: defaultdict[Changed, set[str]] = defaultdict(set)
+            for row in rows:
+                changes[Changed(row.kind)].add(row.resource)
+            keys = self._objects.changed_keys(connection, changes) if rows else {}
+        return [_outbox_row(row.id, sorted(keys.get((Changed(row.kind), row.resource), ()))) for row in rows]
+
+    def settle(self, fence: Fence, ids: Sequence[int], mark: Mark | None = None) -> None:
+        with fenced(self.engine, fence, self.tables.fence) as connection:
+            if mark is not None:
+                self.note_stored(connection, fence, mark)
+            if not ids:
+                return
+            for batch in batches(ids):
+                connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(batch)))
+            connection.execute(update(SETTLED).where(SETTLED.c.settled < max(ids)).values(settled=max(ids)))
+
+    def expect(self, fence: Fence, keys: Collection[bytes]) -> None:
+        with fenced(self.engine, fence, self.tables.fence) as connection:
+            mirror.expect(connection, keys, _newest(connection), self._settings)
+
+    def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
+        identity = self.tables.identity
+        with reading(self.engine) as connection:
+            after = connection.execute(select(identity.c.witness_after)).scalar_one_or_none() or 0
+            return mirror.witnesses(connection, keys, after, _newest(connection), self._settings)
+
+    def void_witnesses(self, fence: Fence, upto: int | None = None) -> None:
+        identity = self.tables.identity
+        with fenced(self.engine, fence, self.tables.fence) as connection:
+            after = _newest(connection) if upto is None else upto
+            connection.execute(update(identity).where(identity.c.witness_after < after).values(witness_after=after))
+
+    def revision(self) -> int:
+        with reading(self.engine) as connection:
+            return _newest(connection)
+
+    def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> Iterator[int]:
+        """After a resync every wanted key has a mirror row, also one that another controller wrote."""
+        with reading(self.engine) as connection:
+            unmirrored = mirror.missing(connection, [one.key for one in self._objects.wanted_keys(connection)])
+        for batch in batches(sorted(unmirrored)):
+            self.expect(fence, batch)
+            yield 0
+        with fenced(self.engine, fence, self.tables.fence) as connection:
+            deleted = mirror.prune(connection, datetime.now(UTC), before, held)
+        yield deleted
+
+
+def _outbox_row(number: int, keys: Sequence[bytes]) -> OutboxRow:
+    return OutboxRow(number, keys[0] if keys else b"", None, tuple(keys[1:]))
+
+
+def _newest(connection: Connection) -> int:
+    waiting: int | None = connection.execute(select(func.max(OUTBOX.c.id))).scalar_one()
+    settled: int | None = connection.execute(select(SETTLED.c.settled)).scalar_one_or_none()
+    return max(waiting or 0, settled or 0)
+
+
+def _port_in(name: str) -> str | None:
+    try:
+        return split(name, 3)[2]
+    except NameRefused:
+        return None

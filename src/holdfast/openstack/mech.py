@@ -1,0 +1,135 @@
+"""ML2 mechanism driver `holdfast`: binds ports as taps, and records every change in the outbox.
+
+Every hook writes one keys-only row in the transaction of the change. Nothing happens after the commit: the syncer polls
+the outbox. Groups, rules, floating addresses and QoS policies have no hook in ML2; they come as PRECOMMIT
+events of their own plugins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neutron.plugins.ml2.drivers import mech_agent
+from neutron_lib import constants
+from neutron_lib.api.definitions import portbindings
+from neutron_lib.callbacks import events, registry, resources
+from neutron_lib.services.qos import base as qos_base
+from neutron_lib.services.qos import constants as qos
+from oslo_config import cfg
+
+from holdfast.openstack.agent_type import AGENT_TYPE
+from holdfast.openstack.options import OPTIONS, SECTION
+from holdfast.openstack.outbox import Changed, record, record_port_of
+from holdfast.openstack.worker import HoldfastServer, holdfast_arguments
+
+_VIF_TYPE = "tap"
+_NETWORK_TYPES = (constants.TYPE_LOCAL, constants.TYPE_FLAT)
+
+cfg.CONF.register_opts(OPTIONS, SECTION)
+
+
+class HoldfastDriver(mech_agent.SimpleAgentMechanismDriverBase):  # type: ignore[misc]
+    """The driver. It needs no connection to etcd: it works while etcd is away."""
+
+    def __init__(self) -> None:
+        super().__init__(AGENT_TYPE, _VIF_TYPE, {portbindings.CAP_PORT_FILTER: True})
+
+    def initialize(self) -> None:
+        _subscribe()
+        self.qos_driver = HoldfastQos()
+
+    def get_workers(self) -> list[Any]:
+        return [HoldfastServer(holdfast_arguments(cfg.CONF))]
+
+    def get_allowed_network_types(self, agent: Any) -> tuple[str, ...]:
+        return _NETWORK_TYPES
+
+    def get_mappings(self, agent: Any) -> dict[str, str]:
+        return {}
+
+    def check_segment_for_agent(self, segment: Any, agent: Any) -> bool:
+        return segment["network_type"] in _NETWORK_TYPES
+
+    def get_vif_details(self, context: Any, agent: Any, segment: Any) -> dict[str, Any]:
+        """The tap's MAC follows from the port's, so that a live migration does not change the gateway's MAC."""
+        mac = str(context.current["mac_address"])
+        return {**self.vif_details, "mac_address": f"fe:{mac.partition(':')[2]}"}
+
+    def create_port_precommit(self, context: Any) -> None:
+        super().create_port_precommit(context)
+        self._record_port(context)
+
+    def update_port_precommit(self, context: Any) -> None:
+        super().update_port_precommit(context)
+        self._record_port(context)
+
+    def delete_port_precommit(self, context: Any) -> None:
+        self._record_port(context)
+
+    def _record_port(self, context: Any) -> None:
+        record(context.plugin_context.session, Changed.PORT, context.current["id"])
+
+    def update_network_precommit(self, context: Any) -> None:
+        record(context.plugin_context.session, Changed.NETWORK, context.current["id"])
+
+    def create_subnet_precommit(self, context: Any) -> None:
+        record(context.plugin_context.session, Changed.SUBNET, context.current["id"])
+
+    update_subnet_precommit = create_subnet_precommit
+    delete_subnet_precommit = create_subnet_precommit
+
+
+class HoldfastQos(qos_base.DriverBase):  # type: ignore[misc]
+    """Records changes of QoS policies. Felix limits bandwidth and packets, in both directions."""
+
+    def __init__(self) -> None:
+        limits = {
+            qos.RULE_TYPE_BANDWIDTH_LIMIT: {
+                qos.MAX_KBPS: {"type:range": [0, 2**31 - 1]},
+                qos.MAX_BURST: {"type:range": [0, 2**31 - 1]},
+                qos.DIRECTION: {"type:values": constants.VALID_DIRECTIONS},
+            },
+            qos.RULE_TYPE_PACKET_RATE_LIMIT: {
+                qos.MAX_KPPS: {"type:range": [0, 2**31 - 1]},
+                qos.MAX_BURST_KPPS: {"type:range": [0, 2**31 - 1]},
+                qos.DIRECTION: {"type:values": constants.VALID_DIRECTIONS},
+            },
+        }
+        super().__init__("holdfast", [_VIF_TYPE], [portbindings.VNIC_NORMAL], limits)
+
+    def update_policy_precommit(self, context: Any, policy: Any) -> None:
+        record(context.session, Changed.QOS, policy.id)
+
+    create_policy_precommit = update_policy_precommit
+    delete_policy_precommit = update_policy_precommit
+
+
+def _subscribe() -> None:
+    created, updated, deleted = events.PRECOMMIT_CREATE, events.PRECOMMIT_UPDATE, events.PRECOMMIT_DELETE
+    for event in (created, updated, deleted):
+        registry.subscribe(_on_group, resources.SECURITY_GROUP, event)
+        registry.subscribe(_on_floating_ip, resources.FLOATING_IP, event)
+    for event in (created, deleted):
+        registry.subscribe(_on_rule, resources.SECURITY_GROUP_RULE, event)
+
+
+def _on_group(_resource: Any, _event: Any, _trigger: Any, payload: Any) -> None:
+    record(payload.context.session, Changed.GROUP, payload.resource_id)
+
+
+def _on_rule(_resource: Any, _event: Any, _trigger: Any, payload: Any) -> None:
+    """A deleted rule names its group in the metadata, a created one in its state."""
+    group = (payload.metadata or {}).get("security_group_id")
+    if group is None and payload.states:
+        group = payload.states[0]["security_group_id"]
+    record(payload.context.session, Changed.RULES, group)
+
+
+def _on_floating_ip(_resource: Any, event: Any, _trigger: Any, payload: Any) -> None:
+    """The port before and the port after; when the address is deleted, Neutron names only its own port."""
+    session = payload.context.session
+    if event == events.PRECOMMIT_DELETE:
+        record_port_of(session, payload.resource_id)
+        return
+    for port in {state.get("port_id") for state in payload.states}:
+        record(session, Changed.PORT, port)

@@ -1,0 +1,120 @@
+"""Mirror rows: the database's own record of what the store holds, and so the witness of every delete.
+
+A row is written before its key is created in the store, and refers to its port, group or subnet. Whoever deletes that
+(Neutron, a purge, raw SQL), the foreign key becomes NULL with it. A key whose resource exists is judged by that
+resource: one that it no longer has, because it is bound elsewhere or not at all, was given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, delete, func, or_, select, update
+from sqlalchemy.dialects import mysql
+
+from holdfast.inventory.api import Witness
+from holdfast.inventory.sql.objects import batches
+from holdfast.openstack import read
+from holdfast.openstack.objects import GROUP, PORT, SUBNET, resources_at
+from holdfast.openstack.rows import PortRow, SubnetRow
+from holdfast.openstack.tables import GROUPS, MIRROR, OUTBOX, PORTS, SUBNETS
+from holdfast.openstack.translate.keys import NeutronResource, keys_of, wanted_now
+from holdfast.openstack.translate.settings import TranslationSettings
+
+_OWNERS = {PORT: (PORTS, "port_id"), GROUP: (GROUPS, "group_id"), SUBNET: (SUBNETS, "subnet_id")}
+_GONE = and_(MIRROR.c.port_id.is_(None), MIRROR.c.group_id.is_(None), MIRROR.c.subnet_id.is_(None))
+_WHO = "neutron"
+
+
+def expect(connection: Connection, keys: Collection[bytes], revision: int, settings: TranslationSettings) -> None:
+    """Record keys that the store will hold. A resource that is gone already is its own witness."""
+    resources = resources_at(keys, settings)
+    present = _present(connection, resources.values())
+    rows = []
+    for key, resource in resources.items():
+        if resource.type in _OWNERS:
+            owner = _OWNERS[resource.type][1]
+            row = {"key": key, "resource": resource.id, "revision": revision, "gone_at": None}
+            row |= dict.fromkeys(("port_id", "group_id", "subnet_id"))
+            rows.append({**row, owner: resource.id if resource in present else None})
+    if rows:
+        query = mysql.insert(MIRROR)
+        named = ("resource", "revision", "gone_at", "port_id", "group_id", "subnet_id")
+        connection.execute(query.on_duplicate_key_update({each: query.inserted[each] for each in named}), rows)
+
+
+def _present(connection: Connection, resources: Collection[NeutronResource]) -> set[NeutronResource]:
+    found: set[NeutronResource] = set()
+    for kind, (table, _) in _OWNERS.items():
+        for batch in batches(sorted({each.id for each in resources if each.type == kind})):
+            ids = connection.execute(select(table.c.id).where(table.c.id.in_(batch)).with_for_update(read=True))
+            found |= {NeutronResource(kind, one) for one in ids.scalars()}  # type: ignore[arg-type]
+    return found
+
+
+def witnesses(
+    connection: Connection, keys: Collection[bytes], after: int, newest: int, settings: TranslationSettings
+) -> Mapping[bytes, Witness]:
+    """The witnesses of deletes among these keys. Rows recorded up to the revision `after` count only if the outbox has
+    a later change of their resource."""
+    resources = resources_at(keys, settings)
+    found = _judged_by_resource(connection, resources, newest, settings)
+    left = sorted(resources.keys() - found.keys())
+    for batch in batches(left):
+        change = select(func.max(OUTBOX.c.id)).where(OUTBOX.c.resource == MIRROR.c.resource).scalar_subquery()
+        query = select(MIRROR.c.key, MIRROR.c.revision, MIRROR.c.gone_at, change.label("change"))
+        for row in connection.execute(query.where(MIRROR.c.key.in_(batch), _GONE)):
+            revision = max(row.revision, row.change or 0)
+            if revision > after:
+                found[row.key] = Witness(revision, _WHO, None, row.gone_at)
+    return {key: witness for key, witness in found.items() if witness is not None}
+
+
+def _judged_by_resource(
+    connection: Connection,
+    resources: Mapping[bytes, NeutronResource],
+    newest: int,
+    settings: TranslationSettings,
+) -> dict[bytes, Witness | None]:
+    """Keys whose resource exists; None for a key that it has."""
+    found: dict[bytes, Witness | None] = {}
+    region = settings.region
+    ports = {port.id: port for port in read.binding_ports(connection, _ids(resources, PORT))}
+    subnets = {subnet.id: subnet for subnet in read.subnets(connection, _ids(resources, SUBNET))}
+    groups = {group.id for group in read.groups(connection, _ids(resources, GROUP), rules=False)}
+    for key, resource in resources.items():
+        row: PortRow | SubnetRow | None = ports.get(resource.id) or subnets.get(resource.id)
+        if resource.type == GROUP and resource.id in groups:
+            found[key] = None
+        elif isinstance(row, PortRow):
+            moved_to = wanted_now(key, row, region)
+            found[key] = None if moved_to == key else Witness(newest, _WHO, moved_to)
+        elif isinstance(row, SubnetRow):
+            has = any(each.key == key for each in keys_of(row, region))
+            found[key] = None if has else Witness(newest, _WHO)
+    return found
+
+
+def _ids(resources: Mapping[bytes, NeutronResource], kind: str) -> set[str]:
+    return {each.id for each in resources.values() if each.type == kind}
+
+
+def prune(connection: Connection, now: datetime, before: datetime, held: Collection[bytes]) -> int:
+    """Note when rows were first seen gone, and delete those that were gone before a time, unless their key is held or
+    in the outbox. Returns how many it deleted."""
+    connection.execute(update(MIRROR).where(_GONE, MIRROR.c.gone_at.is_(None)).values(gone_at=now.replace(tzinfo=None)))
+    unsettled = select(OUTBOX.c.resource).distinct()
+    outdated = select(MIRROR.c.key).where(
+        _GONE, MIRROR.c.gone_at < before.replace(tzinfo=None), MIRROR.c.resource.not_in(unsettled)
+    )
+    doomed = set(connection.execute(outdated).scalars()) - set(held)
+    for batch in batches(sorted(doomed)):
+        connection.execute(delete(MIRROR).where(MIRROR.c.key.in_(batch)))
+    return len(doomed)
+
+
+def missing(connection: Connection, keys: Collection[bytes]) -> set[bytes]:
+    """Those of these keys that have no row, or one whose foreign key is gone."""
+    present = set(connection.execute(select(MIRROR.c.key).where(or_(~_GONE))).scalars())
+    return set(keys) - present

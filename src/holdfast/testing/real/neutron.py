@@ -1,0 +1,290 @@
+"""A real Neutron without Keystone and RabbitMQ: MariaDB, the API, neutron-periodic-workers with the Holdfast driver.
+
+    with neutron(lambda: cluster) as fleet:
+        network = fleet.post("networks", {"name": "private"})
+
+Requests carry their project and roles in headers that the API trusts: everything listens on loopback only. `nova`
+records the events that Neutron sends to Nova. Felix is played by the tests, which write its keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from holdfast.testing.real.etcd import EtcdCluster
+from holdfast.testing.real.processes import Process, Unavailable, folder, reserved_ports, run, tool, wait_until
+from holdfast.testing.real.servers import QUICK
+
+_PATIENCE = 240.0
+_HEADERS = {"X-User-Id": "u", "X-Project-Id": "p", "X-Roles": "admin,service", "Content-Type": "application/json"}
+_PIPELINE = "noauth = cors http_proxy_to_wsgi request_id catch_errors keystonecontext extensions neutronapiapp_v2_0"
+
+_CONFIG = """
+[DEFAULT]
+state_path = {home}/state
+auth_strategy = noauth
+core_plugin = ml2
+service_plugins = router,qos
+transport_url = fake://
+host = controller
+api_paste_config = {home}/api-paste.ini
+notify_nova_on_port_status_changes = true
+notify_nova_on_port_data_changes = true
+send_events_interval = 1
+rpc_workers = 0
+rpc_state_report_workers = 0
+[database]
+connection = mysql+pymysql://neutron@127.0.0.1:{database}/neutron?charset=utf8
+[oslo_concurrency]
+lock_path = {home}/state/lock
+[ml2]
+type_drivers = local,flat
+tenant_network_types = local
+mechanism_drivers = holdfast
+extension_drivers = port_security,qos
+[nova]
+auth_type = none
+endpoint = http://127.0.0.1:{nova}/v2.1
+[calico]
+holdfast_config = {home}/holdfast.yaml
+"""
+
+
+class MariaDb:
+    """One MariaDB in a folder, on loopback and open to every user of this machine."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self._home = home
+        program = Path(os.environ.get("TEST_MARIADBD") or tool("mariadbd"))
+        self._share = program.parent.parent / "share" / "mysql"
+        self._base = [str(program), "--no-defaults", f"--datadir={home}", f"--lc-messages-dir={self._share}"]
+        if os.geteuid() == 0:
+            self._base.append("--user=root")
+        options = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={home}/s", f"--pid-file={home}/pid"]
+        quick = ["--skip-grant-tables", "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M"]
+        self.process = Process([*self._base, *options, *quick], log=home.parent / "mariadb.log")
+
+    def prepare(self) -> None:
+        """Make the system tables."""
+        self._home.mkdir()
+        files = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
+        statements = ["create database mysql;", "use mysql;", *((self._share / file).read_text() for file in files)]
+        script = self._home.parent / "bootstrap.sql"
+        script.write_text("\n".join(statements))
+        with script.open("rb") as stdin:
+            run([*self._base, "--bootstrap"], stdin=stdin)
+
+
+class Nova:
+    """Records the events that Neutron sends to Nova."""
+
+    def __init__(self, port: int) -> None:
+        events: list[dict[str, Any]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                events.extend(body.get("events", ()))
+                answer = json.dumps({"events": [{**each, "code": 200} for each in body.get("events", ())]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name in the base class
+                return
+
+        self.events = events
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def names(self, port: str) -> list[str]:
+        """The names of the events about a port, in order."""
+        return [each["name"] for each in self.events if each.get("tag") == port]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class RefusedByNeutron(Exception):
+    """An answer of Neutron that is not a success."""
+
+
+class NeutronFleet:
+    """Neutron's processes, and the etcd that Holdfast fills."""
+
+    def __init__(self, home: Path, venv: Path, cluster: EtcdCluster, ports: Sequence[int]) -> None:
+        self.home, self._venv, self._etcd = home, venv, cluster.members[0]
+        database, api, nova = ports
+        self._api = f"http://127.0.0.1:{api}/v2.0/"
+        self._database = database
+        self.database = MariaDb(home / "db", database)
+        self.nova = Nova(nova)
+        self._configure(nova, cluster)
+        self.api = Process(self._api_command(api), log=home / "api.log", orphaned=signal.SIGINT)
+        command = [str(venv / "bin" / "neutron-periodic-workers"), "--config-file", str(home / "neutron.conf")]
+        self.workers = Process(command, log=home / "workers.log", orphaned=signal.SIGTERM)
+
+    def _configure(self, nova: int, cluster: EtcdCluster) -> None:
+        home = self.home
+        home.joinpath("neutron.conf").write_text(_CONFIG.format(home=home, database=self._database, nova=nova))
+        paste = (self._venv / "etc" / "neutron" / "api-paste.ini").read_text()
+        pipeline = re.sub(r"^noauth = cors http_proxy_to_wsgi request_id.*$", _PIPELINE, paste, flags=re.MULTILINE)
+        home.joinpath("api-paste.ini").write_text(pipeline)
+        settings = {
+            "paths": {"runtime": str(home / "run"), "state": str(home / "server-state")},
+            "store": {"endpoints": list(cluster.endpoints)},
+            "server": {"name": "ctl", **{key.removeprefix("server."): value for key, value in QUICK.items()}},
+            "inventory": {"poll_every": "500ms", "resync_interval": "1h"},
+        }
+        home.joinpath("holdfast.yaml").write_text(json.dumps(settings))
+
+    def _api_command(self, port: int) -> Sequence[str]:
+        options = [
+            "--master",
+            "--processes",
+            "2",
+            "--threads",
+            "1",
+            "--enable-threads",
+            "--lazy-apps",
+            "--need-app",
+            "--die-on-term",
+        ]
+        where = ["--http-socket", f"127.0.0.1:{port}", "--module", "neutron.wsgi.api:application"]
+        mercy = ["--worker-reload-mercy", "2", "--buffer-size", "65535"]
+        env = [f"OS_NEUTRON_CONFIG_DIR={self.home}", "OS_NEUTRON_CONFIG_FILES=neutron.conf"]
+        return [tool("env"), *env, str(self._venv / "bin" / "pyuwsgi"), *where, *options, *mercy]
+
+    def start(self) -> None:
+        """Start everything; the database gets its tables from the real migrations."""
+        self.database.prepare()
+        self.database.process.start()
+        self.sql("SELECT 1", database="", patient=True)
+        self.sql("CREATE DATABASE neutron CHARACTER SET utf8mb3", database="")
+        manage = str(self._venv / "bin" / "neutron-db-manage")
+        run([manage, "--config-file", str(self.home / "neutron.conf"), "upgrade", "heads"])
+        self.api.start()
+        self.workers.start()
+        try:
+            wait_until(self._serves, "Neutron's API serves", within=_PATIENCE)
+        except TimeoutError as error:
+            raise RuntimeError(f"{error}; its log ends: {self.api.output[-3000:]}") from error
+
+    def stop(self) -> None:
+        for process in (self.workers, self.api, self.database.process):
+            if process.alive:
+                process.kill_tree()
+        self.nova.close()
+
+    def _serves(self) -> bool:
+        try:
+            self.get("agents")
+        except (OSError, RefusedByNeutron):
+            return False
+        return True
+
+    def get(self, path: str) -> Any:
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._ask("POST", path, body)
+
+    def put(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return self._ask("PUT", path, body)
+
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path, None)
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        """Ask the API. The body goes under the name of the resource, and the answer comes from under it."""
+        name = path.split("?")[0].split("/")
+        plural = name[-1] if len(name) % 2 else name[-2]
+        single = {"policies": "policy", "activate": "binding"}.get(plural, plural.removesuffix("s")).replace("-", "_")
+        data = None if body is None else json.dumps({single: body}).encode()
+        request = urllib.request.Request(self._api + path, data, _HEADERS, method=method)  # noqa: S310 -- loopback
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 -- loopback
+                found = json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise RefusedByNeutron(f"{method} {path}: {error.code} {error.read().decode()[:500]}") from error
+        return next(iter(found.values())) if isinstance(found, dict) and len(found) == 1 else found
+
+    def sql(self, statement: str, *, database: str = "neutron", patient: bool = False) -> list[list[Any]]:
+        """Run one statement on Neutron's database, behind Neutron's back."""
+        program = (
+            "import json, sys, pymysql; c = pymysql.connect(host='127.0.0.1', port=int(sys.argv[1]), user='neutron', "
+            "database=sys.argv[2] or None, autocommit=True); k = c.cursor(); k.execute(sys.argv[3]); "
+            "print(json.dumps(k.fetchall(), default=str))"
+        )
+        command = [str(self._venv / "bin" / "python"), "-c", program, str(self._database), database, statement]
+        if patient:
+            wait_until(lambda: _succeeds(command), "MariaDB answers", within=_PATIENCE)
+        rows: list[list[Any]] = json.loads(run(command))
+        return rows
+
+    def store(self, prefix: str) -> dict[str, Any]:
+        """The values in etcd under a prefix, by key."""
+        start, end = prefix.encode(), prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
+        found = self._etcd.ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end)})
+        pairs = found.get("kvs", ())
+        return {base64.b64decode(each["key"]).decode(): json.loads(base64.b64decode(each["value"])) for each in pairs}
+
+    def put_key(self, key: str, value: Any) -> None:
+        self._etcd.ask("/v3/kv/put", {"key": _b64(key.encode()), "value": _b64(json.dumps(value).encode())})
+
+    def delete_key(self, key: str) -> None:
+        self._etcd.ask("/v3/kv/deleterange", {"key": _b64(key.encode())})
+
+    def resync(self) -> str:
+        """Compare Neutron with etcd now, as an operator does."""
+        return run([str(self._venv / "bin" / "holdfast"), "resync", "--runtime", str(self.home / "run")])
+
+    def holdfast(self, *words: str) -> str:
+        """Run a command of the operator that reads Neutron, from its environment."""
+        program, config = str(self._venv / "bin" / "holdfast"), str(self.home / "holdfast.yaml")
+        files = f"--set=inventory.neutron_config={self.home / 'neutron.conf'}"
+        return run([program, *words, "--config", config, "--set=inventory.database=neutron", files])
+
+
+def _succeeds(command: Sequence[str]) -> bool:
+    try:
+        run(command)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _b64(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+@contextlib.contextmanager
+def neutron(etcd: Callable[[], EtcdCluster]) -> Iterator[NeutronFleet]:
+    """Start a Neutron from the environment that `make test-openstack` made. Raises `Unavailable`."""
+    venv = os.environ.get("TEST_OPENSTACK_VENV")
+    if not venv:
+        raise Unavailable("Neutron is run by `make test-openstack` only")
+    with folder() as home, reserved_ports(3) as ports:
+        fleet = NeutronFleet(home, Path(venv), etcd(), ports)
+        try:
+            fleet.start()
+            yield fleet
+        finally:
+            fleet.stop()

@@ -1,0 +1,81 @@
+"""A small cloud for one test: its network, its hosts and what their Felix reports."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.testing.real.neutron import NeutronFleet
+from holdfast.testing.real.processes import wait_until
+
+_FELIX = "/calico/felix/v2/no-region/host"
+ENDPOINTS = "/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/"
+POLICIES = "/calico/resources/v3/projectcalico.org/networkpolicies/openstack/"
+MIGRATIONS = "/calico/resources/v3/projectcalico.org/livemigrations/openstack/"
+SUBNETS = "/calico/dhcp/v2/no-region/subnet/"
+
+
+class Cloud:
+    def __init__(self, fleet: NeutronFleet, number: int) -> None:
+        self.fleet = fleet
+        self.number = number
+        self.host = f"compute-{number}-a"
+        self.network = fleet.post("networks", {"name": f"net{number}"})
+        cidr = {"cidr": f"10.{number}.0.0/24", "ip_version": 4, "network_id": self.network["id"]}
+        self.subnet = fleet.post("subnets", {**cidr, "dns_nameservers": ["192.0.2.53"]})
+        self.boot(self.host)
+
+    def boot(self, host: str) -> None:
+        """Report a live Felix on that host, and wait until Neutron shows its agent alive."""
+        self.report(host)
+        self.eventually(lambda: self.agent(host).get("alive") is True, f"agent of {host} is alive")
+
+    def report(self, host: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.fleet.put_key(f"{_FELIX}/{host}/status", {"time": now, "uptime": 1.0, "first_update": False})
+
+    def agent(self, host: str) -> Any:
+        return next(iter(self.fleet.get(f"agents?host={host}")), {})
+
+    def port(self, host: str | None = None, **more: Any) -> Any:
+        """Create a port of a new workload on that host; None is the first one."""
+        device = {"device_id": str(uuid.uuid4()), "device_owner": "compute:nova"}
+        body = {"network_id": self.network["id"], "binding:host_id": host or self.host, **device, **more}
+        return self.fleet.post("ports", body)
+
+    def show(self, port: Any) -> Any:
+        return self.fleet.get(f"ports/{port['id']}")
+
+    def status_key(self, port: Any, host: str | None = None) -> str:
+        device = port["device_id"]
+        return f"{_FELIX}/{host or self.host}/workload/openstack/openstack%2f{device}/endpoint/{port['id']}"
+
+    def up(self, port: Any, host: str | None = None) -> None:
+        self.fleet.put_key(self.status_key(port, host), {"status": "up"})
+
+    def gone(self, port: Any, host: str | None = None) -> None:
+        self.fleet.delete_key(self.status_key(port, host))
+
+    def endpoint_key(self, port: Any, host: str | None = None) -> str:
+        parts = (host or self.host, "openstack", port["device_id"], port["id"])
+        return ENDPOINTS + "-".join(part.replace("-", "--") for part in parts)
+
+    def endpoint(self, port: Any, host: str | None = None) -> Any:
+        """The endpoint of a port in etcd; None while there is none."""
+        key = self.endpoint_key(port, host)
+        return self.fleet.store(key).get(key)
+
+    def stored(self, port: Any, host: str | None = None) -> Any:
+        """Wait for the endpoint of a port in etcd."""
+        self.eventually(lambda: self.endpoint(port, host) is not None, "the endpoint is stored")
+        return self.endpoint(port, host)
+
+    def eventually(self, condition: Callable[[], bool], what: str, within: float = 90.0) -> None:
+        try:
+            wait_until(condition, what, within=within)
+        except TimeoutError as error:
+            raise AssertionError(
+                f"{error}; the end of the workers' log:\n{self.fleet.workers.output[-6000:]}"
+            ) from error
