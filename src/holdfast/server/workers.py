@@ -5,7 +5,10 @@ The status workers are imported only where `inventory.database` is set: a server
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
 
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.server.election.leadership import LEADERSHIP_CELL, term_ended_cell
@@ -37,7 +40,11 @@ async def _run_status(worker: Worker, kind: str) -> None:
     if worker.config.inventory.database is None:
         await idle_without_inventory(worker)
         return
-    from holdfast.server.status import kinds
-    from holdfast.server.status.worker import run
+    kinds, status = await asyncio.to_thread(_import_status)
+    await status.run(worker, getattr(kinds, kind))
 
-    await run(worker, getattr(kinds, kind))
+
+def _import_status() -> tuple[ModuleType, ModuleType]:
+    """Import outside the event loop: on a starved machine it takes longer than a heartbeat may be old, and the worker
+    would be ended as hung at every start (C48)."""
+    return import_module("holdfast.server.status.kinds"), import_module("holdfast.server.status.worker")

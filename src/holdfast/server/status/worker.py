@@ -89,6 +89,7 @@ class StatusWorker(LeaderWork):
         self._migration_metrics = MigrationMetrics(worker.metrics.registry) if rules.kind == ENDPOINT else None
         self._staleness = Staleness(worker.config.status.stale_after, worker.config.status.warn_every)
         self._draining = asyncio.Lock()
+        self._waits_since = NEVER
         self._doubted = NEVER
         """Time at which a term could last not begin because the identity of the store was in doubt."""
         self._gate: StatusIdentityGate | None = None
@@ -101,7 +102,9 @@ class StatusWorker(LeaderWork):
         if fence is None:
             return None
         async with self._draining:  # the follower's drain must be over before changes count
-            log.info("status term begins", term=fence.term, epoch=fence.epoch)
+            waited = self.worker.clock.now() - self._waits_since if self._waits_since else Duration(0)
+            log.info("status term begins", term=fence.term, epoch=fence.epoch, waited_s=waited.total_seconds())
+            self._waits_since = NEVER
         term: StatusTerm[Any, Any] = StatusTerm(
             self.worker.context,
             self._kind,
@@ -220,7 +223,10 @@ class StatusWorker(LeaderWork):
 
     def _wait(self, state: str, why: str) -> None:
         if self.worker.vitals.state != state:
-            log.warning("status worker is waiting", state=state, reason=why)
+            now = self.worker.clock.now()
+            self._waits_since = self._waits_since or now
+            waited = now - self._waits_since
+            log.info("status worker is waiting", state=state, reason=why, waited_s=waited.total_seconds())
         self.worker.vitals.attempted(success=not state.startswith("waiting"), state=state)
 
     def clear_metrics(self) -> None:
