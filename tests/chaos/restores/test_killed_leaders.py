@@ -26,6 +26,7 @@ from tests.chaos.restores.harness import (
 )
 
 ADOPT_STORE = "holdfast store adopt --reason"
+pytestmark = pytest.mark.soak
 MANY = 1_500
 """Workloads of the fleet that is refilled: enough that a leader can be killed in between."""
 
@@ -47,7 +48,6 @@ def lacks_objects(fleet: RealFleet) -> bool:
     return bool(fleet.wanted().keys() - fleet.stored().keys())
 
 
-@pytest.mark.soak
 def test_C65_a_leader_killed_while_it_refills_a_wiped_store_leaves_the_rest_to_the_next_one(fleet: RealFleet) -> None:
     fleet.place({number: 1 + number % 2 for number in range(1, MANY)})
     fleet.wait_settled()
@@ -63,7 +63,6 @@ def test_C65_a_leader_killed_while_it_refills_a_wiped_store_leaves_the_rest_to_t
         fleet.wait_settled()
 
 
-@pytest.mark.soak
 def test_C65_a_leader_killed_while_it_refills_a_restored_store_leaves_the_verdict_to_the_next_one(
     fleet: RealFleet, tmp_path: Path
 ) -> None:
@@ -82,14 +81,7 @@ def test_C65_a_leader_killed_while_it_refills_a_restored_store_leaves_the_verdic
         fleet.wait_settled()
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "asked",
-        pytest.param("deletes", marks=pytest.mark.soak),
-        pytest.param("raises the fence", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("moment", ["asked", "deletes", "raises the fence"])
 def test_C66_a_leader_killed_in_the_middle_of_adopt_leaves_a_verdict_that_a_second_adopt_ends(
     fleet: RealFleet, tmp_path: Path, moment: str
 ) -> None:
