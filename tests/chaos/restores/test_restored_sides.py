@@ -159,7 +159,7 @@ def test_after_a_restored_dump_new_edits_flow_and_nothing_else(
     with drill(fleet):
         postgres.restore(fleet.database, dump)
         wait_inventory_verdict(fleet)
-        fleet.place({999: 1})
+        fleet.place({max(fleet.live) + 1: 1})  # the fleet may have seen other drills
         new = fleet.wanted().keys() - before.keys()
         wait_until(lambda: before.items() < fleet.stored().items(), "the new workload is in the store", within=PATIENCE)
         assert fleet.stored().keys() - before.keys() <= new
