@@ -1,7 +1,8 @@
 """Neutron's own plugin inside a status worker: agents and port status through the functions that its agents use.
 
-These writes are Neutron's transactions: they cannot be fenced. They are idempotent, and the leader confirms its term
-before each batch. A report from a host that the port is not bound to never reaches the port.
+These writes are Neutron's transactions: they cannot be fenced. They are idempotent. The term is checked on the board
+before a batch, but not yet confirmed with etcd. A report from a host that the port is not bound to never reaches the
+port.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _is_server(process: Path, config: bytes) -> bool:
     return config in words and b"holdfast.cli" in words
 
 
-def test_C19_a_server_killed_between_commit_and_etcd_loses_nothing(cloud: Cloud) -> None:
+def test_a_supervisor_killed_while_ports_change_loses_nothing(cloud: Cloud) -> None:
     kept = cloud.port()
     cloud.stored(kept)
     before = _server(cloud.fleet)
