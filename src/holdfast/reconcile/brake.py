@@ -113,6 +113,19 @@ class Brake(Generic[K, V]):
             self._release(key)
             self._promised.pop(key, None)
 
+    def window(self, going: Iterable[Change[K, V]], now: Instant) -> Mapping[str, Counter[Instant]]:
+        """Count the deletes of the window by kind and time, with those that are about to be applied."""
+        found = {kind: Counter(times) for kind, times in self._deleted.items() if self._recent(kind, now)}
+        for change in going:
+            if change.op is Op.DELETE and self.uses_limit(change) and not self._allows(change.key, now):
+                found.setdefault(self._kinds.of(change.key), Counter())[now] += 1
+        return found
+
+    def recall(self, kind: str, at: Instant, count: int) -> None:
+        """Add deletes that were applied before this process or this term began."""
+        times = self._deleted.setdefault(kind, deque())
+        self._deleted[kind] = deque(sorted([*times, *[at] * count]))
+
     def listed(self, asked: Instant) -> None:
         """Note that a complete, linearizable list of the source has arrived, requested at `asked`."""
         self._listed = max(self._listed, asked)

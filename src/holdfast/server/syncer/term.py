@@ -51,7 +51,7 @@ from holdfast.server.identity.verdict import (
     epoch_of,
     identity_verdict,
 )
-from holdfast.server.syncer.gates import SyncerBrake
+from holdfast.server.syncer.gates import SyncerBrake, recall_deletes, recent_deletes
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import SyncerMetrics
 from holdfast.server.syncer.moves import Moves
@@ -207,6 +207,15 @@ class SyncerTerm:
         )
         self.ignored = IgnoredKeys(inventory, syncer.run_in_thread, self.layout)
         self.rekeying: Rekeying[bytes, Entry] = Rekeying(self.layout.individual)
+        self.brake = SyncerBrake(
+            f"{NAME}/brake",
+            self.layout.kinds,
+            region,
+            wanted_at=self.moves.wanted_at,
+            is_announced=self.outbox.has_announced,
+        )
+        if self._mark is not None:
+            recall_deletes(self.brake, self._mark.deletes, context.clock)
         self.reconciler = Reconciler(
             self._place(), context, LoopTimings(audit=syncer.resync_interval or _NEVER_AGAIN, batch=BATCH)
         )
@@ -232,13 +241,7 @@ class SyncerTerm:
             self.layout.kinds,
             self.layout.show,
             self.layout.same,
-            brake=SyncerBrake(
-                f"{NAME}/brake",
-                self.layout.kinds,
-                self.syncer.region,
-                wanted_at=self.moves.wanted_at,
-                is_announced=self.outbox.has_announced,
-            ),
+            brake=self.brake,
             feed=self.outbox,
             moves=self.rekeying,
             look_up=self._look_up,
@@ -446,7 +449,7 @@ class SyncerTerm:
             created = [change.key for change in changes if change.op is Op.CREATE]
             if created:
                 await self.syncer.run_in_thread(partial(self.syncer.inventory.expect, self.fence, created))
-            await self._write_mark()
+            await self._write_mark(changes)
             self._check_gate(changes)
 
     def _check_gate(self, changes: Sequence[Change[bytes, Entry]]) -> None:
@@ -454,12 +457,13 @@ class SyncerTerm:
         if any(self.identity_gate.judge(change, {}, 0, now) is not None for change in changes):
             raise Away("store identity", "inventory and store were judged anew after this was planned")
 
-    async def _write_mark(self) -> None:
+    async def _write_mark(self, changes: Sequence[Change[bytes, Entry]]) -> None:
         """Write a mark to the inventory and then to the store. If the last mark is no longer there on one side, that
         side may have been restored: the batch waits until both were judged."""
         revision = self._mark_revision
         try:
             mark = await self._make_mark()
+            mark = msgspec.structs.replace(mark, deletes=recent_deletes(self.brake, changes, self.syncer.context.clock))
         except MarkUnknown:
             self._recheck.set()
             raise
