@@ -96,7 +96,7 @@ async def nothing_is_too_early(_self: EtcdTarget, _ready: Sequence[Change[bytes,
     return {}
 
 
-async def no_mark(_self: SyncerTerm) -> None:
+async def no_mark(_self: SyncerTerm, *_args: object) -> None:
     return
 
 
