@@ -1,18 +1,21 @@
-"""`holdfast history`: the decision log of all daemons here, oldest first."""
+"""`holdfast history`: the decision log of all daemons here, oldest first, and where the leader records its own."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import answer, no_daemon, roles, runtime_flag
+from holdfast.cli.common.control_socket import answer, no_daemon, roles, runtime_flag, send_command, workers_named
 from holdfast.cli.common.format import output_flag
 from holdfast.cli.explain.inventory import change_lines, query
 from holdfast.runtime.control import Request
 from holdfast.runtime.decision_log import Decision
+from holdfast.server.election.views import ElectorView
 
 
 @click.command()
@@ -42,7 +45,29 @@ def history(key: str | None, name: str | None, last: int, output: str, runtime: 
     for _, text in lines:
         click.echo(text)
     if not lines:
-        click.echo("no decisions" + (f" about {key}" if key else "") + " yet", err=True)
+        click.echo("no decisions" + (f" about {key}" if key else "") + " are recorded here", err=True)
+    note = leads_elsewhere(_elections(runtime))
+    if note:
+        click.echo(note, err=True)
+
+
+def _elections(runtime: Path) -> list[ElectorView]:
+    """Return the views of the servers here; none of a server that does not answer."""
+    found: list[ElectorView] = []
+    for elector in workers_named(runtime, "elector"):
+        with contextlib.suppress(click.ClickException):
+            found.append(msgspec.convert(send_command(runtime, elector, "about"), ElectorView))
+    return found
+
+
+def leads_elsewhere(servers: Sequence[ElectorView]) -> str | None:
+    """Return where the leader's decisions are recorded, if it is not here: each server keeps its own decision log, and
+    only the leader's syncer and status workers decide anything."""
+    leaders = {server.leader for server in servers} - {"", *(server.name for server in servers)}
+    if not leaders:
+        return None
+    names = ", ".join(sorted(leaders))
+    return f"server {names} leads, and its syncer and status workers record their decisions: run holdfast history there"
 
 
 def _decisions(runtime: Path, key: str | None, last: int) -> list[Decision]:
