@@ -22,6 +22,7 @@ from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.identity import SeenStore, StoreVerdict
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
+from holdfast.testing.store.link import Fate, always_answered
 from tests.agent.harness import ME, REGION, Fleet, HostHarness, host
 from tests.agent.test_reconciler import P1, P2, on_a_site, peer
 
@@ -258,6 +259,43 @@ def test_a_store_that_is_being_refilled_adds_and_keeps_only(tmp_path: Path) -> N
         fleet.name_it(epoch=2)
         await site.settled()
         assert site.shapes == {**peer(1), **peer(2), **peer(3), P1: VIA_B, P2: VIA_B}
+
+    on_a_site(scene, tmp_path)
+
+
+@fault("C65", without="holdfast.runtime.store_guard:StoreGuard._has_older_list", returns=False)
+def test_C65_an_agent_that_starts_while_the_filling_ends_deletes_nothing(tmp_path: Path) -> None:
+    """Its lists are from before the last endpoint was refilled, the identity that it reads from after that."""
+
+    async def scene(site: HostHarness) -> None:
+        fleet = await two_hosts(site)
+        fleet.write(fleet.runs("w", "a", "10.65.0.1/32"), fleet.runs("v", "b", "10.65.0.2/32"))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(6)
+        site.world.store.wipe()
+        fleet.name_it(epoch=2, filling=True)
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
+        await asyncio.sleep(20)
+        assert verdict(site) is StoreVerdict.FILLING
+        site.node.kill()
+        changes = changes_of(site)
+        site.unreachable = {"region"}
+        site.start()
+        await site.world.until(lambda: site.reconciler is not None)
+        link = site.clients["region"].link
+        link.fate_of = lambda method: Fate.REFUSED if method == "txn" else Fate.ANSWERED
+        site.heal()
+        await site.world.until(lambda: bool(site.running.sources.complete))
+        link.mute_watches(ENDPOINT.prefix(REGION))
+        fleet.write(fleet.runs("v", "b", "10.65.0.2/32"))
+        fleet.name_it(epoch=2)
+        link.fate_of = always_answered
+        await asyncio.sleep(30)
+        assert (verdict(site), changes) == (None, []), "the watch is behind"
+        link.heal()
+        await asyncio.sleep(10)
+        assert (verdict(site), changes) == (StoreVerdict.OURS, [])
 
     on_a_site(scene, tmp_path)
 

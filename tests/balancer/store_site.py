@@ -69,15 +69,16 @@ class StoreSite:
     async def drop(self, kind: Any, name: Any) -> None:
         await self.writer.delete(kind.key(REGION, name))
 
-    async def fill(self, frontends: int = 1, backends: int = 2) -> None:
+    async def fill(self, frontends: int = 1, backends: int = 2, epoch: int = 1) -> None:
+        """Write services, then the identity, as a leader does."""
         self.writer = self.world.node("operator").store()
-        await self.put(IDENTITY, "identity", Identity("fleet-a", 1))
         await self.put(HEALTH_CHECK, "web", HealthCheck(type="tcp"))
         for n in range(1, backends + 1):
             await self.put(BACKEND, f"b{n}", Backend(address=f"10.0.0.{n}", port=80, healthcheck=("web",)))
         pool = Pool(backends={f"b{n}": PoolMember() for n in range(1, backends + 1)})
         for n in range(1, frontends + 1):
             await self.put(FRONTEND, f"f{n}", Frontend(address=f"192.0.2.{n}", port=80, pools=(pool,)))
+        await self.put(IDENTITY, "identity", Identity("fleet-a", epoch))
 
     async def command(self, do_: str, /, **args: Any) -> Any:
         """Ask the balancer, and return its answer or its refusal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.base.region import Region
@@ -216,6 +217,34 @@ async def followed(world: World, folder: Path) -> tuple[FakeStore, Mirror[bytes]
     guard.follow([mirror])
     assert (await guard.check(NEVER)).verdict is StoreVerdict.OURS
     return world.store, mirror, guard
+
+
+def test_a_list_that_comes_after_the_identity_but_is_older_is_noticed_until_it_was_judged(tmp_path: Path) -> None:
+    @dataclass
+    class Listed:
+        revision: int = 0
+        rewinds: int = 0
+
+    async def scenario() -> None:
+        store = FakeStore(now=lambda: 0.0)
+        write(store, 5)
+        listed, old = Listed(), store.revision
+        name_it(store)
+        guard = guard_of(store.client(), tmp_path)
+        guard.follow([listed])
+        await guard.check(NEVER)
+        noticed = [guard.has_late_list]
+        listed.revision = old
+        guard.follow([listed])
+        noticed.append(guard.has_late_list)
+        reading = await guard.read()
+        assert guard.is_released_by(reading)
+        await guard.take(reading, NEVER)
+        noticed.append(guard.has_late_list)
+        assert noticed == [False, True, False], "without a list, with an old one, and after it was judged"
+        assert not guard.is_released_by(await guard.read())
+
+    asyncio.run(scenario())
 
 
 def test_the_recorded_verdict_is_known_whatever_this_daemon_thinks_of_the_store(tmp_path: Path) -> None:

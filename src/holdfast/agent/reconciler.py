@@ -147,7 +147,7 @@ class AgentReconciler:
             target.present,
             self._recheck_identity,
             target.journaled,
-            lambda watcher: self.identity_gate.guards[watcher.name].follow(watcher.mirrors()),
+            lambda watcher: self.identity_gate.follow(watcher.name, watcher.mirrors(), self._clock.now()),
         )
         return Place(
             name=NAME,

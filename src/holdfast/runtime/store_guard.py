@@ -96,6 +96,10 @@ class StoreGuard:
     _checked: SeenStore | None = field(default=None, repr=False)
     """The memory whose history was compared with the store's."""
     _relisted: bool = field(default=False, repr=False)
+    _has_new_lists: bool = field(default=True, repr=False)
+    """True until the store was judged with all lists there: at the start, and after each new list."""
+    _identity_revision: int = field(default=0, repr=False)
+    """Revision of the last write of the identity that was judged."""
     _followed: dict[int, FollowedState] = field(default_factory=dict, repr=False)
     _went_back: bool = field(default=False, repr=False)
     """True if a list came from a store whose history lacks what this daemon has acted on."""
@@ -116,13 +120,27 @@ class StoreGuard:
         remembered, identity = reading.remembered, reading.found.identity
         was_held = self.judgement is not None and not self.judgement.is_followed
         has_risen = isinstance(identity, Identity) and remembered is not None and identity.epoch > remembered.epoch
-        return (was_held or has_risen) and self._classify(reading).is_followed
+        is_late = self._has_older_list(reading.found.mod_revision)
+        return (was_held or has_risen or is_late) and self._classify(reading).is_followed
+
+    @property
+    def has_late_list(self) -> bool:
+        """True if a list came that is older than the identity that was judged: it has to be judged again."""
+        return self._has_older_list(self._identity_revision)
+
+    def _has_older_list(self, revision: int) -> bool:  # protection: C65
+        """Return whether a new list is older than a write of the identity: a daemon that starts while the leader ends
+        the filling may have listed a store that was not full, and read the identity of the full one."""
+        return self._has_new_lists and any(0 < one.revision < revision for one in self._followed.values())
 
     async def take(self, reading: StoreReading, now: Instant) -> Judgement:
         """Judge a reading, and remember the store."""
         remembered, found = reading.remembered, reading.found
         judgement = self._classify(reading)
         self._went_back = False
+        self._identity_revision = found.mod_revision
+        if self._followed and all(one.revision for one in self._followed.values()):
+            self._has_new_lists = False
         identity = found.identity if isinstance(found.identity, Identity) else None
         self.fleet, self.recorded = (identity.fleet, identity.verdict) if identity else ("", None)
         before = self.known
@@ -164,7 +182,7 @@ class StoreGuard:
 
     def forget_history(self) -> None:
         """Compare the store's history again: a new list may be that of another store."""
-        self._checked, self._relisted = None, True
+        self._checked, self._relisted, self._has_new_lists = None, True, True
 
     async def adopt(self, now: Instant) -> Judgement:
         """Accept the store as it is, for this daemon alone, on an operator's request."""

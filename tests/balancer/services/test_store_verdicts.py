@@ -15,6 +15,7 @@ from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Request, Who
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
+from holdfast.testing.store.link import Fate, always_answered
 from tests.balancer.store_site import BOTH, REGION, StoreSite, intent, play
 
 SECOND = {"192.0.2.2:80/tcp 10.0.0.1:80": 100, "192.0.2.2:80/tcp 10.0.0.2:80": 100}
@@ -182,6 +183,33 @@ def test_a_wiped_store_that_is_being_filled_adds_and_keeps(tmp_path: Path) -> No
         await site.put(IDENTITY, "identity", Identity("fleet-a", 2))
         await asyncio.sleep(70)
         assert site.served() == {**third, "192.0.2.3:80/tcp 10.0.0.1:80": 10}
+
+    play(story, tmp_path)
+
+
+@fault("C65", without="holdfast.runtime.store_guard:StoreGuard._has_older_list", returns=False)
+def test_C65_a_balancer_that_starts_while_the_filling_ends_removes_nothing(tmp_path: Path) -> None:
+    """Its lists are from before the last frontend was refilled, the identity that it reads from after that."""
+
+    async def story(site: StoreSite) -> None:
+        await site.fill(frontends=2)
+        site.start()
+        await asyncio.sleep(40)
+        site.world.store.wipe()
+        await site.put(IDENTITY, "identity", Identity("fleet-a", 2, filling=True))
+        await asyncio.sleep(70)
+        site.node.kill()
+        site.start()
+        link = site.client.link
+        link.fate_of = lambda method: Fate.REFUSED if method == "txn" else Fate.ANSWERED
+        await asyncio.sleep(60)  # as long as the warm-up holds everything anyway
+        link.mute_watches()
+        site.dataplane.calls.clear()
+        await site.fill(frontends=2, epoch=2)
+        link.fate_of = always_answered
+        await asyncio.sleep(200)
+        assert (site.dataplane.calls, site.served()) == ([], {**BOTH, **SECOND})
+        assert (await site.status())["store_problem"] == ""
 
     play(story, tmp_path)
 

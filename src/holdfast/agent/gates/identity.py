@@ -15,7 +15,7 @@ from holdfast.agent.claims import Claim, ClaimKey, RemoteRoute
 from holdfast.model.base.time import Instant
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.reconcile import Away, Change, Closed, Op, Owned, Reason
-from holdfast.runtime.store_guard import StoreGuard
+from holdfast.runtime.store_guard import Followed, StoreGuard
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import StoreError
 from holdfast.store.identity import ADOPT, Judgement, StoreVerdict
@@ -86,6 +86,14 @@ class StoreIdentityGate:
         self._added.clear()
         self.guards[name].forget_history()
         self.invalidated.set()
+
+    def follow(self, name: str, mirrors: Iterable[Followed], now: Instant) -> None:
+        """Note what was received from a source; holds everything from it if its identity is newer than its lists."""
+        guard = self.guards[name]
+        guard.follow(mirrors)
+        if guard.has_late_list and name not in self._unread:
+            self._unread[name] = now
+            self.invalidated.set()
 
     async def check(self, now: Instant) -> bool:
         """Read the identity of each store; return whether a verdict has changed."""
@@ -234,5 +242,5 @@ class StoreIdentityGate:
         except MemoryUnreadable as error:
             guard.noticed = None
             guard.set(Judgement(StoreVerdict.RESTORED, str(error), ADOPT_HERE), now)
-        if not self.invalidated.is_set():
+        if not self.invalidated.is_set() and not guard.has_late_list:
             self._unread.pop(name, None)
