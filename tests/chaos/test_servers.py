@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from holdfast.cli.common.terms import read_terms
 from holdfast.lab.fleet.history_check import writes_after
 from holdfast.lab.fleet.server import command
 from holdfast.testing.fault import fault
@@ -41,6 +42,8 @@ def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_
     old.freeze()
     newer, new = wait_working(fleet, after=term)
     assert new is not old
+    (shown,) = read_terms(old.runtime).values()
+    assert (shown.term, shown.stale_s > 0) == (term, True), "its board shows the term, and for how long it is stale"
     old.thaw()
     wait_until(lambda: counts(old).refused > before.refused, "the old leader's write is refused")
     assert counts(old).reason == f"term {term} is over: term {newer} leads now; nothing was written"

@@ -494,6 +494,19 @@ async def test_a_renewal_says_how_long_the_lease_now_lives(store: Store) -> None
 
 
 @conforms
+async def test_a_lease_says_how_long_it_was_not_renewed(store: Store) -> None:
+    lease = await store.grant(seconds(30))
+    await asyncio.sleep(1.1)
+    shown = await store.lease_time(lease)
+    assert shown.ttl == seconds(30)
+    assert shown.unrenewed >= seconds(1)
+    await store.renew(lease)
+    assert (await store.lease_time(lease)).unrenewed <= seconds(1)
+    await store.revoke(lease)
+    assert await refusal(store.lease_time(lease)) is LeaseGone
+
+
+@conforms
 async def test_a_lease_that_is_renewed_outlives_its_ttl(store: Store) -> None:
     kept, dropped = await store.grant(seconds(4)), await store.grant(seconds(4))
     await store.put(b"l/kept", b"", lease=kept)

@@ -48,3 +48,8 @@ def test_a_leader_whose_registration_has_expired_is_listed() -> None:
 
 def test_without_servers_the_table_says_so() -> None:
     assert render([]) == ["no server is registered"]
+
+
+def test_a_leader_that_misses_renewals_is_listed_with_the_age_of_its_term() -> None:
+    seen = servers_seen({"ctl-1": server()}, Leader("ctl-1", "h", 1), 7, unrenewed_s=9.0)
+    assert render(seen)[2:] == ["        term 7 not renewed for 9.0 s"]

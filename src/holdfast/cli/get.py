@@ -16,6 +16,7 @@ from holdfast.cli.common.config_flags import settings_flag
 from holdfast.cli.common.control_socket import CannotTell, roles, runtime_folder
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import output_flag, short
+from holdfast.cli.common.terms import last_known, stale_term
 from holdfast.config import FlagValue
 from holdfast.runtime.control import Request, ask
 from holdfast.store.servers import ServerSeen, read_servers
@@ -69,7 +70,7 @@ def _servers(runtime: str | None, given: dict[str, str | None]) -> list[ServerSe
             errors.append(answer.error)
     options = EtcdOptions(dict(given))
     if errors and not options.is_named:
-        raise CannotTell("; ".join(dict.fromkeys(errors)))
+        raise CannotTell("; ".join([*dict.fromkeys(errors), *last_known(runtime_folder(runtime))]))
     return options.query(lambda store: read_servers(store, options.region))
 
 
@@ -83,5 +84,7 @@ def render(servers: Sequence[ServerSeen]) -> list[str]:
         term = str(one.term) if one.term else "–"
         can = "yes" if one.able else f"no: {one.why_not}"
         lines.append(f"{one.name:<{width}}{one.role:<10}{term:>10}  {one.version:<12}{short(one.lag_s):>7}  {can}")
+        if one.unrenewed_s:
+            lines.append(f"{'':<{width}}{stale_term(one.term, one.unrenewed_s)}")
         lines += [f"{'':<{width}}paused: {pause}" for pause in one.pauses]
     return lines

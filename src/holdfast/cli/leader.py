@@ -13,14 +13,23 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import Refused, runtime_flag, send_command, workers_named
+from holdfast.cli.common.control_socket import (
+    CannotTell,
+    Refused,
+    runtime_flag,
+    runtime_folder,
+    send_command,
+    workers_named,
+)
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import output_flag, short
+from holdfast.cli.common.terms import last_known, stale_term
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, LeaderPeriod
 from holdfast.store.api import Store
+from holdfast.store.servers import unrenewed_s
 
 NO_LEADER = 1
 _TAKEN_OVER_WITHIN = 20.0
@@ -32,6 +41,8 @@ class LeaderView(msgspec.Struct, frozen=True):
     leader: Leader | None
     term: int
     history: tuple[LeaderPeriod, ...]
+    unrenewed_s: float = 0.0
+    """Age of the last renewal of a term that is stale; 0 while it is renewed in time."""
 
 
 @click.command()
@@ -39,9 +50,15 @@ class LeaderView(msgspec.Struct, frozen=True):
 @output_flag
 @store_flags
 def leader(last: int, output: str, **given: str | None) -> None:
-    """Show the current and former leaders. Reads etcd directly. Exits with 1 if there is no leader."""
+    """Show the current and former leaders. Reads etcd directly.
+
+    Exits with 1 if there is no leader, with 2 if etcd does not answer; then the last term known here is shown.
+    """
     options = EtcdOptions(given)
-    found = options.query(lambda store: read(store, options.region))
+    try:
+        found = options.query(lambda store: read(store, options.region))
+    except click.ClickException as error:
+        raise CannotTell("; ".join([error.message, *last_known(runtime_folder(None))])) from error
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
@@ -58,6 +75,7 @@ async def read(store: Store, region: Region) -> LeaderView:
         leader=None if isinstance(current, Bad) else current,
         term=entry.create_revision if entry else 0,
         history=() if isinstance(history, Bad) else history.periods,
+        unrenewed_s=await unrenewed_s(store, entry),
     )
 
 
@@ -69,6 +87,8 @@ def render(found: LeaderView, last: int, now: datetime) -> str:
         current = found.leader
         lasting = f", for {short((now - current.since).total_seconds())}" if current.since else ""
         lines.append(f"{current.name} leads, term {found.term}{lasting} (host {current.host}, pid {current.pid})")
+    if found.unrenewed_s:
+        lines.append(stale_term(found.term, found.unrenewed_s))
     periods = found.history[-last:] if last else ()
     if periods:
         lines += ["", f"{'SERVER':<16}{'TERM':>12}  {'BEGAN':<17}{'LASTED':>8}  END"]

@@ -182,6 +182,18 @@ class MemberStatus(msgspec.Struct, frozen=True):
     alarms: Sequence[str] = ()
 
 
+class LeaseTime(msgspec.Struct, frozen=True):
+    """Time of a lease, in whole seconds of the store's clock."""
+
+    ttl: Duration
+    left: Duration
+
+    @property
+    def unrenewed(self) -> Duration:
+        """Time since it was granted or renewed last."""
+        return self.ttl - self.left
+
+
 class StoreAway(Away):
     """The store is unreachable: no endpoint answered in time. If `uncertain`, a write may have been applied."""
 
@@ -294,6 +306,10 @@ class Store(Protocol):
 
     async def renew(self, lease: int) -> Duration:
         """Renew a lease once and return its TTL. Raises `LeaseGone`."""
+        ...
+
+    async def lease_time(self, lease: int) -> LeaseTime:
+        """Return how long a lease, which may be another client's, lasts without a renewal. Raises `LeaseGone`."""
         ...
 
     async def revoke(self, lease: int) -> None: ...

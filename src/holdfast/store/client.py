@@ -20,6 +20,7 @@ from holdfast.store.api import (
     Events,
     Get,
     LeaseGone,
+    LeaseTime,
     MemberStatus,
     Operation,
     OwnKey,
@@ -45,6 +46,7 @@ _TXN = wire.decoder(wire.TxnReply)
 _COMPACT = wire.decoder(wire.CompactReply)
 _GRANT = wire.decoder(wire.GrantReply)
 _RENEW = wire.decoder(wire.RenewReply)
+_LEASE_TIME = wire.decoder(wire.LeaseTimeReply)
 _STATUS = wire.decoder(wire.StatusReply)
 _ALARM = wire.decoder(wire.AlarmReply)
 
@@ -152,6 +154,13 @@ class EtcdStore:
         if reply.result is None or reply.result.TTL <= 0:
             raise LeaseGone("the lease has expired or was revoked")
         return Duration(seconds=reply.result.TTL)
+
+    async def lease_time(self, lease: int) -> LeaseTime:
+        body = wire.encode(wire.LeaseRequest(lease))
+        reply = await self._gateway.call(GatewayCall(wire.TIME_TO_LIVE, body, _LEASE_TIME, linear=False))
+        if reply.TTL < 0:
+            raise LeaseGone("the lease has expired or was revoked")
+        return LeaseTime(Duration(seconds=reply.grantedTTL), Duration(seconds=reply.TTL))
 
     async def revoke(self, lease: int) -> None:
         body = wire.encode(wire.LeaseRequest(lease))

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.cli.common.terms import TermOnBoard
 from holdfast.cli.status.page import exit_code, is_healthy, render
 from holdfast.cli.status.view import StatusView, read_status
 from holdfast.runtime.clock import SystemClock
@@ -172,6 +173,30 @@ def test_store_and_leader_to_the_letter() -> None:
     led = "LEADER   ctl-1   term 9180022   2d13h   lease 13.2 of 15 s   followers: ctl-2 not ready, ctl-3 ready"
     assert lines_of(LEADS) == [store, led]
     assert lines_of(FOLLOWS) == [store, "LEADER   ctl-1   seen from ctl-2 (following)   followers: ctl-2 ready"]
+
+
+@pytest.mark.parametrize(
+    ("server", "shown"),
+    [
+        (msgspec.structs.replace(LEADS, last_term=7, confirmed_s=2.0), ""),
+        (msgspec.structs.replace(LEADS, last_term=7, confirmed_s=8.0), "   term 7 not renewed for 8.0 s"),
+        (msgspec.structs.replace(LEADS, leader="", last_term=7, confirmed_s=75.0), "   term 7 not renewed for 1m15s"),
+        (msgspec.structs.replace(FOLLOWS, last_term=7, confirmed_s=75.0), "   as of 1m15s ago"),
+    ],
+)
+def test_leadership_that_the_store_has_not_confirmed_lately_is_shown_with_its_age(
+    server: ElectorView, shown: str
+) -> None:
+    without = lines_of(msgspec.structs.replace(server, confirmed_s=None))[1]
+    assert lines_of(server)[1] == without + shown
+
+
+def test_the_term_of_a_frozen_elector_is_shown_with_its_age() -> None:
+    stale = {"ctl-1": TermOnBoard("ctl-1", 7, 12.34)}
+    page = render(StatusView(SERVER, servers=[FOLLOWS], terms=stale), NOW)
+    assert " · ctl-1            the elector does not answer; term 7 is stale for 12.3 s: it writes nothing\n" in page
+    alone = render(StatusView(SERVER, terms=stale), NOW)
+    assert "\nLEADER   ctl-1 led last, term 7 stale for 12.3 s\n" in alone
 
 
 def test_a_fleet_without_a_leader_needs_action() -> None:

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import msgspec
 from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CANNOT_TELL, runtime_flag
 from holdfast.cli.common.format import count, output_flag, short
+from holdfast.cli.common.terms import TermOnBoard, stale_term
 from holdfast.cli.status import observed
 from holdfast.cli.status.problems import problems
 from holdfast.cli.status.view import Problem, StatusView, read_status
@@ -35,6 +36,8 @@ _FLEET_ID = 12
 _STATE = 40
 """Characters of a worker's state that are shown; a problem shows all of it."""
 _INDENT = " " * 20
+_STALE_SHARE = 0.5
+"""Share of the TTL without an answer of the store after which the age of the leadership is shown."""
 
 
 @click.command()
@@ -71,6 +74,7 @@ def _print(view: StatusView, output: str, *, clear: bool) -> None:
             "verdict": view.verdict,
             "seen": view.seen,
             "intents": view.intents,
+            "terms": view.terms,
             "unreached": view.unreached,
         }
         click.echo(json.dumps(msgspec.to_builtins(document), indent=2))
@@ -100,7 +104,7 @@ def render(view: StatusView, now: datetime, width: int | None = None) -> str:
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number, width)
     lines += _paused(view)
-    lines += _leadership(view.servers)
+    lines += _leadership(view.servers, view.terms)
     lines += agent_lines(view.agents)
     for one in view.reports:
         lines += ["", *_workers(one)]
@@ -134,9 +138,20 @@ def _paused(view: StatusView) -> list[str]:
     return ["", *(f"{'PAUSED' if not number else '':<9}{row}" for number, row in enumerate(rows))]
 
 
-def _leadership(servers: Sequence[ElectorView]) -> list[str]:
+def _leadership(servers: Sequence[ElectorView], terms: Mapping[str, TermOnBoard]) -> list[str]:
     one = _viewpoint(servers)
-    return [] if one is None else ["", f"STORE    {_store(one)}", f"LEADER   {_leader(one)}"]
+    if one is None:
+        return ["", *(f"LEADER   {term.sentence}" for term in terms.values())] if terms else []
+    return ["", f"STORE    {_store(one)}", f"LEADER   {_leader(one)}{_unconfirmed(one)}"]
+
+
+def _unconfirmed(one: ElectorView) -> str:
+    """Return the age of what a server knows about leadership, once renewals or reads are missing."""
+    if one.confirmed_s is None or one.confirmed_s < one.ttl_s * _STALE_SHARE:
+        return ""
+    if one.leader == one.name or (not one.leader and one.last_term):
+        return f"   {stale_term(one.last_term, one.confirmed_s)}"
+    return f"   as of {short(one.confirmed_s)} ago"
 
 
 def _store(one: ElectorView) -> str:

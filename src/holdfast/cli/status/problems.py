@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.agent.report.summary import UNREGISTERED, AgentDetails
 from holdfast.cli.common.format import clock, short
+from holdfast.cli.common.terms import TermOnBoard, stale_term
 from holdfast.cli.status import observed
 from holdfast.cli.status.verdicts import fold
 from holdfast.cli.status.view import Problem, StatusView
@@ -28,6 +29,7 @@ _OPEN_BY_THEMSELVES = ("warm_up",)
 def problems(view: StatusView) -> list[Problem]:
     """Return all problems, those that need action first."""
     found = [_gone(one) if one.role in view.gone else _silent(one) for one in view.reports if one.role in view.silent]
+    found += [_stale(daemon, term) for daemon, term in view.terms.items()]
     if view.servers and not any(server.leader for server in view.servers):
         sentence = "no leader: nothing is written until a server is elected"
         found.append(Problem("leader", sentence, inspect="holdfast leader"))
@@ -96,6 +98,15 @@ def _silent(one: DaemonReport) -> Problem:
     pulse = "never seen" if one.supervisor_pulse_s is None else f"last pulse {short(one.supervisor_pulse_s)} ago"
     sentence = f"the supervisor (pid {one.supervisor_pid}) does not answer, {pulse}; its workers exit without it"
     return Problem(one.role, sentence, inspect=f"ps -o pid,stat,wchan:20,cmd -p {one.supervisor_pid}")
+
+
+def _stale(daemon: str, term: TermOnBoard) -> Problem:
+    """A term that the board still shows while its elector does not answer; the supervisor restarts a hung one."""
+    state = f"term {term.term} holds for another {short(-term.stale_s)}"
+    if term.stale_s >= 0:
+        state = f"{stale_term(term.term, term.stale_s, 'is stale for')}: it writes nothing"
+    sentence = f"the elector does not answer; {state}"
+    return Problem(daemon, sentence, inspect="holdfast leader", needs_action=False)
 
 
 def agent_problems(agent: AgentDetails) -> Iterator[Problem]:

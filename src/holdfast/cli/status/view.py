@@ -12,6 +12,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CannotTell, label, no_daemon, roles
+from holdfast.cli.common.terms import TermOnBoard, read_terms
 from holdfast.cli.status import observed
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.control.intent import Intent, IntentName
@@ -24,6 +25,9 @@ from holdfast.server.election.views import ElectorView, FleetVerdict
 SYNCER_WORKER = "syncer"
 _DESCRIBED = frozenset({"elector", "peers", "vips", observed.AGENTS, observed.ENDPOINTS})
 """Workers that describe their daemon in the answer to `about`."""
+_BLOCKED_S = 3.0
+"""A worker whose last pulse is older is blocked or frozen."""
+_ANSWER_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class StatusView:
     """Hosts and endpoints as the leader's status workers see them, if the leader runs here."""
     intents: Sequence[Intent] = ()
     """What operators asked for at run time, as the workers here obey it; each once."""
+    terms: Mapping[str, TermOnBoard] = field(default_factory=dict)
+    """Terms of servers here whose elector does not answer, from their boards; by daemon."""
     unreached: Sequence[str] = ()
     """Balancers that serve from a file, so that no pause of the fleet reaches them."""
 
@@ -72,7 +78,7 @@ async def read_status(runtime: Path) -> StatusView:
     answers = _Answers()
     for role in names:
         socket, name = runtime / f"{role}.sock", label(role)
-        answer = await ask(socket, Request("status"), timeout=2.0)
+        answer = await ask(socket, Request("status"), timeout=_ANSWER_WITHIN_S)
         if answer.error:
             silent.append(name)
             one = _from_board(runtime, role, answer.error)
@@ -96,6 +102,7 @@ async def read_status(runtime: Path) -> StatusView:
         answers.verdict,
         answers.seen,
         sorted(answers.intents.values(), key=lambda one: str(one.name)),
+        {daemon: term for daemon, term in read_terms(runtime).items() if daemon not in {*answers.electors, *gone}},
         answers.unreached,
     )
 
@@ -106,6 +113,8 @@ class _Answers:
 
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     servers: list[ElectorView] = field(default_factory=list)
+    electors: set[str] = field(default_factory=set)
+    """Daemons whose elector has answered."""
     agents: list[AgentDetails] = field(default_factory=list)
     balancers: dict[str, StoreRefusal] = field(default_factory=dict)
     verdict: FleetVerdict | None = None
@@ -114,7 +123,9 @@ class _Answers:
     unreached: list[str] = field(default_factory=list)
 
     async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
-        """Ask one worker."""
+        """Ask one worker; not one whose pulse shows that it would not answer."""
+        if worker.pulse_s is not None and worker.pulse_s > _BLOCKED_S:
+            return
         if worker.pid is not None:  # one that obeys no intents does not know the command
             obeyed = msgspec.convert(await _query_worker(socket, worker.name, "intents") or [], list[Intent])
             self.intents |= {one.name: one for one in obeyed}
@@ -128,6 +139,7 @@ class _Answers:
             about = await _query_worker(socket, worker.name, "about")
             if about:
                 self._describe(worker.name, about)
+                self.electors |= {daemon} if worker.name == "elector" else set()
 
     def _describe(self, worker: str, about: dict[str, Any]) -> None:
         match worker:
@@ -147,7 +159,7 @@ class _Answers:
 
 async def _query_worker(socket: Path, worker: str, command: str) -> Any:
     """Return the answer of one worker; None if it does not answer."""
-    answer = await ask(socket, Request("tell", {"do": command}, worker))
+    answer = await ask(socket, Request("tell", {"do": command}, worker), timeout=_ANSWER_WITHIN_S)
     return None if answer.error else answer.result
 
 

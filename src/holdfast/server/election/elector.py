@@ -156,6 +156,10 @@ class Elector:
         """Start of the last campaign; the leader key carries it as the start of the leadership."""
         self._renewals = Renewals()
         self._failure = FailedAttempts()
+        self.confirmed = NEVER
+        """Instant of the last answer of the store about leadership; NEVER before the first."""
+        self.last_term = 0
+        """Term that this server has or had last."""
         self._unrecorded = 0
         """The term that the history lacks because writing it failed; tried again with the next renewal."""
 
@@ -236,6 +240,7 @@ class Elector:
     def _report(self, change: LeadershipChange) -> None:
         name, term = self._me.name, change.term
         if change.lost is None:
+            self.last_term = term
             log.info("leadership gained", server=name, term=term, reason=self._why_vacant)
             self._on_change(term, f"{name} leads, term {term}: {self._why_vacant}")
         else:
@@ -321,6 +326,7 @@ class Elector:
             )
 
     def _note_answer(self) -> None:
+        self.confirmed = self._now()
         if self._failure.count:
             lasted = round((self._now() - self._failure.since).total_seconds(), 1)
             log.info("the store answers again", server=self._me.name, failed=self._failure.count, for_s=lasted)

@@ -42,6 +42,10 @@ class ElectorView(msgspec.Struct, frozen=True):
     ttl_s: float
     followers: Mapping[str, bool]
     """The servers that do not lead, this one included, and whether each is eligible."""
+    confirmed_s: float | None = None
+    """Age of the last answer of the store about leadership; None before the first."""
+    last_term: int = 0
+    """Term that this server has or had last; 0 if it has not led since it was started."""
     fleet: str = ""
     """The fleet that the store belongs to."""
     refused: str = ""

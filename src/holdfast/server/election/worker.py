@@ -300,6 +300,8 @@ class ElectorJob:
             lease_s=max(0.0, (shown.work_until - now).total_seconds()) if shown.work_until else 0.0,
             ttl_s=self._worker.config.server.ttl.total_seconds(),
             followers={name: one.eligible for name, one in servers.items() if name != shown.leader},
+            confirmed_s=(now - self.elector.confirmed).total_seconds() if self.elector.confirmed else None,
+            last_term=self.elector.last_term,
             fleet=self.identity.fleet,
             refused=self._name_conflict or self._unreadable,
             paused=self._pause_sentence(),

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 RANGE, PUT, DELETE, TXN, COMPACT = "/v3/kv/range", "/v3/kv/put", "/v3/kv/deleterange", "/v3/kv/txn", "/v3/kv/compaction"
 GRANT, REVOKE, KEEPALIVE = "/v3/lease/grant", "/v3/lease/revoke", "/v3/lease/keepalive"
+TIME_TO_LIVE = "/v3/lease/timetolive"
 STATUS, ALARM = "/v3/maintenance/status", "/v3/maintenance/alarm"
 WATCH, AUTHENTICATE = "/v3/watch", "/v3/auth/authenticate"
 
@@ -173,6 +174,13 @@ class RenewReply(msgspec.Struct):
     header: Header = Header()
     result: Renewal | None = None
     error: ErrorBody | None = None
+
+
+class LeaseTimeReply(msgspec.Struct):
+    header: Header = Header()
+    TTL: int = 0
+    """−1 if the lease is gone."""
+    grantedTTL: int = 0  # noqa: N815 -- etcd's spelling
 
 
 class StatusReply(msgspec.Struct):

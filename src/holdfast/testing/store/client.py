@@ -16,6 +16,7 @@ from holdfast.store.api import (
     Compare,
     Entry,
     Events,
+    LeaseTime,
     MemberStatus,
     Operation,
     OwnKey,
@@ -121,6 +122,9 @@ class FakeClient:
 
     async def renew(self, lease: int) -> Duration:
         return await self._call("renew", lambda: self.fake.renew(lease))
+
+    async def lease_time(self, lease: int) -> LeaseTime:
+        return await self._call("lease_time", lambda: self.fake.lease_time(lease))
 
     async def revoke(self, lease: int) -> None:
         await self._call("revoke", lambda: self.fake.revoke(self.name, lease))

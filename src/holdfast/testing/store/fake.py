@@ -22,6 +22,7 @@ from holdfast.store.api import (
     Delete,
     Event,
     LeaseGone,
+    LeaseTime,
     MemberStatus,
     NoSpace,
     Operation,
@@ -165,6 +166,13 @@ class FakeStore:
         if self.acknowledges_gone_leases:
             return SHORTEST_TTL
         raise LeaseGone("the lease has expired or was revoked")
+
+    def lease_time(self, number: int) -> LeaseTime:
+        self.expire()
+        if number not in self._leases:
+            raise LeaseGone("the lease has expired or was revoked")
+        lease = self._leases[number]
+        return LeaseTime(seconds(lease.ttl), seconds(math.floor(lease.expires - self._now())))
 
     def revoke(self, client: str, number: int) -> None:
         self.expire()
