@@ -218,7 +218,7 @@ class StatusWorker(LeaderWork):
             shown = self._identity.read()
             if shown is None or first is None or shown.term != fence.term:
                 continue
-            if shown.epoch != fence.epoch or (shown.changes != first.changes and not shown.closed):
+            if shown.epoch != fence.epoch or has_verdict_ended(first, shown):
                 return
 
     def _wait(self, state: str, why: str) -> None:
@@ -251,6 +251,11 @@ class StatusWorker(LeaderWork):
 
     async def _about_follower(self, _request: Request, _who: Who) -> Any:
         return {"leading": False, "warm": self._kind.mirror.synced}
+
+
+def has_verdict_ended(first: IdentityCell, shown: IdentityCell) -> bool:  # protection: C61
+    """Return whether a verdict was reached and has ended since `first`: rows may be older than they are remembered."""
+    return shown.changes != first.changes and not shown.closed
 
 
 async def run(worker: Worker, make_kind: Callable[..., StatusKind[Any, Any]]) -> None:
