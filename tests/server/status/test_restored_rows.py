@@ -25,8 +25,8 @@ from holdfast.server.workers import cells
 from holdfast.store.api import Put
 from holdfast.testing import Node, World, simulate
 from holdfast.testing.fault import fault
-from tests.inventory.harness import endpoint, host
-from tests.server.harness import REGION, StatusHarness, at_once, status_harness, status_key
+from tests.inventory.harness import REGION, endpoint, host
+from tests.server.harness import StatusHarness, at_once, status_harness, status_key
 
 SPEC = Spec("endpoint-status", "")
 
