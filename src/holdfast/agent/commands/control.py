@@ -160,6 +160,7 @@ class AgentCommands:
             host=self._host,
             outstanding=list(reconciler.loop.ledger),
             sources=reconciler.sync_gate.sources,
+            refusals={watcher.name: watcher.refusal for watcher in reconciler.watchers},
             present=reconciler.present.claims,
             pending_deletes=len(reconciler.target.pending_deletes),
             unregistered_since=self._unregistered or None,

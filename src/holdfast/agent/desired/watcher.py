@@ -30,7 +30,7 @@ from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
-from holdfast.store.api import OwnKey, Store
+from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import verify_mirror
 
@@ -79,6 +79,7 @@ class SourceWatcher:
         """Complete lists taken so far: a new one may come from a restored store, or from another one."""
         self._revisions: list[int] = []
         """Revision taken over, per prefix."""
+        self._refusals: dict[Mirror[Any], str] = {}
         self._logged: set[bytes] = set()
         self._unwanted_since: dict[ClaimKey, int] = {}
         """Revision at which a claim became unwanted."""
@@ -191,9 +192,21 @@ class SourceWatcher:
             self._all_unwanted_since = revision
 
     async def _run_mirror(self, mirror: Mirror[Any]) -> None:
-        await mirror.keep_running(
-            lambda error: log.error("watch refused; programmed state stays", source=self.name, error=str(error)), RETRY
-        )
+        await mirror.keep_running(lambda error: self._note_refusal(mirror, error), RETRY)
+
+    def _note_refusal(self, mirror: Mirror[Any], error: StoreError) -> None:
+        """Keep the reason, and log it when it is a new one."""
+        if self._refusals.get(mirror) != str(error):
+            self._refusals[mirror] = str(error)
+            prefix = mirror.prefix.decode()
+            log.error("watch refused; programmed state stays", source=self.name, prefix=prefix, error=str(error))
+
+    @property
+    def refusal(self) -> str:
+        """Reason for which the store refuses a list that this source lacks, with its prefix; empty if it does not."""
+        lacking = (mirror for mirror in (*self.mirrors(), self._intents) if not mirror.synced)
+        found = ((mirror.prefix.decode(), self._refusals.get(mirror, "")) for mirror in lacking)
+        return next((f"{prefix} cannot be read: {why}" for prefix, why in found if why), "")
 
     async def _collect_changes(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
         while True:

@@ -34,13 +34,16 @@ class SourceSummary(msgspec.Struct, frozen=True):
     since_s: float
     peers: int
     objects: int
+    refusal: str = ""
+    """Reason for which its store refuses a list."""
 
     @property
     def sentence(self) -> str:
         """Line of `holdfast status` for a source without a complete list."""
         hours, rest = divmod(int(self.since_s), 3_600)
         lasting = f"{hours:02}:{rest // 60:02}:{rest % 60:02}"
-        return f"unsynced: {self.name}, {lasting}, keeping {self.peers:,} peer{'s' * (self.peers != 1)}"
+        why = f"; {self.refusal}" if self.refusal else ""
+        return f"unsynced: {self.name}, {lasting}, keeping {self.peers:,} peer{'s' * (self.peers != 1)}{why}"
 
 
 class AgentDetails(msgspec.Struct, frozen=True):
@@ -92,6 +95,8 @@ class AgentSummary:
     """Verdicts on whole stores; they appear even when nothing waits for them."""
     programmed: Mapping[str, int] | None = None
     """Recent result of `count_programmed`; None to count now."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Reasons for which stores refuse a list, by source."""
 
     def report(self, at: Moment) -> AgentReport:
         failed = sorted([one for one in self.outstanding if one.is_failed], key=_age)
@@ -141,6 +146,7 @@ class AgentSummary:
                 round((now - synced.since).total_seconds(), 3),
                 len(peers.get(name, set()) - {"", self.host}),
                 objects[name],
+                self.refusals.get(name, ""),
             )
             for name, synced in sorted(self.sources.items())
         ]
@@ -152,7 +158,8 @@ class AgentSummary:
             yield GateReport("registration", UNREGISTERED, at.when(self.unregistered_since), _REGISTER)
         unsynced = {name: one for name, one in sorted(self.sources.items()) if one.revision is None}
         for name, one in unsynced.items():
-            yield GateReport("sync", _UNSYNCED, at.when(one.since), f"holdfast source forget {name} --reason …", name)
+            why = f"{_UNSYNCED}: {self.refusals[name]}" if self.refusals.get(name) else _UNSYNCED
+            yield GateReport("sync", why, at.when(one.since), f"holdfast source forget {name} --reason …", name)
         shown: set[tuple[str, str]] = {("sync", _UNSYNCED)} if unsynced else set()
         refusals = [(one, one.since or at.now) for one in self.store_refusals]
         refusals += [(one.closed, one.closed.since or one.since) for one in held if one.closed is not None]

@@ -220,10 +220,11 @@ class ServicesWatcher:
         return self._items, self._hosts, self._endpoints, self._intents
 
     async def _run_mirror(self, mirror: Mirror[Any]) -> None:
-        await mirror.keep_running(
-            lambda refusal: log.error("cannot watch the store; keeping the last known services", error=str(refusal)),
-            _RECHECK,
-        )
+        def refused(error: StoreError) -> None:
+            prefix = mirror.prefix.decode()
+            log.error("cannot watch the store; keeping the last known services", prefix=prefix, error=str(error))
+
+        await mirror.keep_running(refused, _RECHECK)
 
     async def _note_changes(self, mirror: Mirror[Any]) -> None:
         await mirror.wait_synced()

@@ -69,7 +69,7 @@ class Mirror(Generic[T]):
         """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND skips the key. Under load the
         mirror is late by up to `gather`, see `Store.watch`."""
         self._store = store
-        self._prefix = prefix
+        self.prefix = prefix
         self._decode = decode
         self._own = own
         self._now = now
@@ -188,7 +188,7 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follow the store for ever. While the store is unreachable, everything stays as it is."""
-        watch = self._store.watch(self._prefix, own=self._own, held=_Held(self), parts=True, gather=self._gather)
+        watch = self._store.watch(self.prefix, own=self._own, held=_Held(self), parts=True, gather=self._gather)
         async for seen in watch:
             self._settled = False
             if isinstance(seen, Snapshot):
