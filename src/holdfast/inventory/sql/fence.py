@@ -5,6 +5,13 @@
 
 A comparison in the WHERE clause of the write alone does not fence: a transaction that began earlier can commit after
 the new term began (C28). On SQLite `BEGIN IMMEDIATE` is the lock: there is one writer at a time.
+
+A restored store counts terms from below again, so a new term can have the number of an old one, whose leader may write
+until its next renewal: the restored store does not have its lease. The fence does not tell the two apart (C42). Under
+`store_restored` that changes nothing, since the new leader does not raise the fence, whatever the numbers are, and its
+first own write follows an adoption, which raises the epoch; so does the naming of a wiped store. A new leader that has
+not noticed the restore shares the fence for that moment: the old one can settle outbox rows, which the first comparison
+of the new term covers, and write statuses, which the next audit compares.
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@ leader's write fails with `Deposed`, and nothing of it is written. A plan of man
 several in flight, with one result per write. When the store is out of space nothing of a plan is written, deletes
 included (C35): etcd would accept the deletes and refuse the puts, and an endpoint that moves would lose its old key and
 get no new one.
+
+In a store restored from a backup a new term can have the number of an old one (C42). Until its next renewal the old
+leader passes this comparison; its batches then fail at the comparison of the store's mark, which is not the last one
+that it wrote, and its verdicts at that of the identity. A leader without a mark of its own term passes that, too: it
+writes what the inventory wants now.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away
 from holdfast.server.identity.verdict import FleetIdentityReason
 from holdfast.server.syncer.term import SyncerTerm
@@ -46,6 +47,39 @@ def test_C42_a_store_from_before_the_present_term_is_refilled_without_the_fence(
     assert term.fence.epoch == before.fence.epoch + 1
     assert here.stored() == here.wanted()
     assert here.inventory.waiting() == 0, "the outbox is settled again"
+
+
+@fault(
+    "C42",
+    without="holdfast.server.syncer.term:SyncerTerm._write_mark",
+    by="tests.server.syncer.without_protection:no_mark",
+)
+def test_C42_an_old_leader_writes_nothing_in_a_term_that_has_its_number_again(here: SyncerHarness) -> None:
+    """Its lease is not over yet, and the term's comparison holds; the mark's does not."""
+
+    async def scenario() -> tuple[dict[bytes, bytes], SyncerTerm]:
+        backup = await after(here, range(4))
+        old = await here.settled()
+        here.editor.change([endpoint(5)], who="alice")
+        await old.reconciler.turn()
+        here.editor.change([endpoint(6)], who="alice")
+        await old.reconciler.turn()
+        here.fake.restore(backup)
+        while here.fake.revision < old.fence.term - 2:
+            await here.operator.put(b"/other/time-passes", b"")
+        before = here.stored()
+        leader = LEADER.key(REGION, "leader")
+        await here.operator.delete(leader)
+        assert await here.operator.put(leader, b"{}") == old.fence.term
+        here.editor.change([endpoint(7)], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(0))], who="alice")
+        await old.reconciler.turn()
+        assert here.stored() == before
+        return before, await turned(here)
+
+    before, term = asyncio.run(scenario())
+    assert term.identity_gate.verdict.closed is FleetIdentityReason.STORE_RESTORED
+    assert set(before) | live(here) <= set(here.stored()), "refilled, and the delete is held"
 
 
 def test_C43_the_verdict_stands_when_the_store_has_outgrown_every_revision(here: SyncerHarness) -> None:
