@@ -75,8 +75,14 @@ KEYS: dict[str, list[str]] = {
         "haproxy_cpu_us_per_probe",
     ],
 }
-MAY_BE_ZERO = {"range_rss_growth_mb", "loop_block_max_ms", "relist_etcd_cpu_s", "haproxy_cpu_us_per_probe"}
-"""Too small to be seen at a tiny size."""
+MAY_BE_ZERO = {
+    "range_rss_growth_mb",
+    "loop_block_max_ms",
+    "relist_etcd_cpu_s",
+    "haproxy_cpu_us_per_probe",
+    "transition_innocent_pct",
+}
+"""Too small to be seen at a tiny size, or 0 where all is well."""
 MAY_BE_NONE = {"haproxy_cpu_us_per_probe", "delta_commit_cpu_ms", "full_commit_cpu_ms"}
 """Measured only where the peer is installed, or where there is a dataplane."""
 IN_NAMESPACES = {"routes"}

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -64,12 +63,12 @@ def kill_self_at(when: str, term: SyncerTerm) -> None:
     """Make this process kill itself at that point."""
     write = term.fenced.bulk
 
-    async def die_before(_writes: Sequence[object]) -> object:
+    async def die_before(*_batch: object) -> object:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("dead")
 
-    async def die_after(writes: Sequence[object]) -> object:
-        await write(writes)  # type: ignore[arg-type]
+    async def die_after(*batch: object) -> object:
+        await write(*batch)  # type: ignore[arg-type]
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("dead")
 

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.cli.common.config_flags import settings_flag
 from holdfast.cli.common.control_socket import CannotTell, roles, runtime_folder
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
-from holdfast.cli.common.format import output_flag, short
+from holdfast.cli.common.format import objects_output_flag, short
 from holdfast.cli.common.terms import last_known, stale_term
 from holdfast.config import FlagValue
 from holdfast.runtime.control import Request, ask
@@ -28,7 +28,7 @@ SERVERS = ("server", "servers")
 @click.argument("kind")
 @click.argument("name", required=False)
 @click.option("--network", help="Only endpoints of this network.")
-@output_flag
+@objects_output_flag
 @settings_flag
 @click.option("--runtime", metavar="DIR", help="With `servers`: runtime folder of the daemon to ask.")
 @store_flags
@@ -53,6 +53,8 @@ def get(
     servers = [one for one in _servers(runtime, given) if name in (None, one.name)]
     if name is not None and not servers:
         raise click.ClickException(f"no server {name} is registered")
+    if output == "yaml":
+        raise click.UsageError("-o yaml is for objects that apply takes: servers register themselves")
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(servers), indent=2))
     else:

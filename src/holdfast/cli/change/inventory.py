@@ -45,13 +45,6 @@ reason_flag = click.option("--reason", default="", help="Why; recorded with your
 wait_flag = click.option("--wait", is_flag=True, help="Wait until the changes are in the store.")
 timeout_flag = click.option("--timeout", default=60.0, show_default=True, help="Timeout of --wait in seconds.")
 dry_run_flag = click.option("--dry-run", is_flag=True, help="Show changes, and make none.")
-output_flag = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    help="Output format; yaml can be given to apply.",
-)
 
 
 class InventorySession:

@@ -11,6 +11,14 @@ output_flag = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Output format."
 )
 
+objects_output_flag = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    help="Output format; yaml can be given to apply.",
+)
+
 
 def short(seconds: float) -> str:
     """Format a duration as 0.4 s, 3m34s, 2h05m or 2d13h."""
