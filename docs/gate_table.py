@@ -33,7 +33,7 @@ GATES: Mapping[str, GateText] = {
     "leader": GateText(
         "syncer, agent-status, endpoint-status, webhook",
         "every write of a server that does not lead with a fresh term; the write itself is fenced as well",
-        "this server wins an election, or reaches the store again; `holdfast resume server` after a pause",
+        "this server wins an election, or reaches the store again; `holdfast resume server NAME` after a pause",
     ),
     "identity": GateText(
         "syncer, agent-status, endpoint-status, agent",

@@ -217,7 +217,7 @@ def test_a_paused_server_is_shown_but_needs_no_action() -> None:
     assert exit_code(view) == 0
     assert (
         " · ctl-2            not a candidate for leader: paused by alice until 03:30:00Z: “disk swap”\n"
-        "                    To release: holdfast resume server\n"
+        "                    To release: holdfast resume server ctl-2\n"
     ) in render(view, NOW)
 
 

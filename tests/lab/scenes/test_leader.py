@@ -58,8 +58,8 @@ def test_a_server_explains_why_it_does_not_lead(lab: Path) -> None:
     assert holdfast("resume", "server", "ctl-1").exit_code == 0
     assert explained.exit_code == 0, explained.output
     assert explained.output.startswith("ctl-1 does not lead")
-    assert re.search(r"PAUSED +by \S+: “disk swap”\n +To release: holdfast resume server", explained.output)
-    assert re.search(r"HISTORY .* asked ctl-1 to pause: “disk swap”", explained.output)
+    assert re.search(r"PAUSED +by \S+: “disk swap”\n +To release: holdfast resume server ctl-1", explained.output)
+    assert re.search(r"HISTORY .* asked for pause of server ctl-1: “disk swap”", explained.output)
     unknown = holdfast("explain", "server", "ctl-9")
     assert unknown.output == ("Error: no server ctl-9 is running on this machine; running: ctl-1, ctl-2\n")
 

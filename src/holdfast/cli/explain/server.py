@@ -21,8 +21,12 @@ def query(runtime: Path, name: str) -> dict[str, Any]:
     if name not in roles:
         running = ", ".join(sorted(roles)) or "none"
         raise click.ClickException(f"no server {name} is running on this machine; running: {running}")
-    decisions = answer(runtime, roles[name], Request("history", {"key": "leader", "last": 10}))
-    return {**views[roles[name]], "decisions": decisions}
+    role = roles[name]
+    found = [
+        answer(runtime, role, Request("history", {"key": key, "last": 10})) for key in ("leader", f"server {name}")
+    ]
+    decisions = sorted((one for part in found for one in part), key=lambda one: str(one["time"]))
+    return {**views[role], "decisions": decisions[-10:]}
 
 
 def lines(one: dict[str, Any]) -> Iterator[str]:
@@ -38,7 +42,7 @@ def lines(one: dict[str, Any]) -> Iterator[str]:
         yield row("REFUSED", one["refused"])
     if one["paused"]:
         yield row("PAUSED", f"by {one['paused']}")
-        yield row("", "To release: holdfast resume server")
+        yield row("", f"To release: holdfast resume server {one['name']}")
     if one["refuses_store"]:
         yield row("STORE", one["refuses_store"])
         yield from ([row("", f"To release: {one['opens']}")] if one["opens"] else [])

@@ -55,7 +55,7 @@ def _not_a_candidate(server: ElectorView) -> Iterator[Problem]:
         yield Problem(server.name, f"not a candidate for leader: {server.refused}", inspect="holdfast doctor")
     if server.paused:
         sentence = f"not a candidate for leader: paused by {server.paused}"
-        yield Problem(server.name, sentence, release="holdfast resume server", needs_action=False)
+        yield Problem(server.name, sentence, release=f"holdfast resume server {server.name}", needs_action=False)
 
 
 def pauses(view: StatusView) -> list[Intent]:

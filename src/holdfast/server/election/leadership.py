@@ -74,7 +74,7 @@ OPENS: Mapping[LeaderReason, str] = {
     LeaderReason.NOT_LEADER: "this server winning an election (holdfast leader shows who leads)",
     LeaderReason.STALE: "the elector reaching the store again (holdfast doctor)",
     LeaderReason.DEPOSED: "this server winning an election (holdfast leader shows who leads)",
-    LeaderReason.PAUSED: "holdfast resume server",
+    LeaderReason.PAUSED: "holdfast resume server NAME",
 }
 
 
