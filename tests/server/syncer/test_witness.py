@@ -19,7 +19,7 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.syncer.allow import AllowCommands
+from holdfast.server.syncer.allow import AllowCommands, RevokeCommands
 from holdfast.server.syncer.explain import ExplainCommands
 from holdfast.server.syncer.held import HeldCommands
 from holdfast.server.syncer.term import SyncerTerm
@@ -250,6 +250,24 @@ def test_an_operator_allows_exactly_what_was_shown(here: SyncerHarness) -> None:
     assert all(one["look"] == "holdfast diff inventory" and one["also"] == "2 in all" for one in seen["objects"])
     assert said.startswith("2 unwitnessed deletes go through once")
     assert here.stored() == here.wanted()
+
+
+def test_an_allowance_that_is_not_used_yet_is_taken_back(here: SyncerHarness) -> None:
+    async def scenario() -> str:
+        here.editor.change([host(1), host(2), host(3), *(endpoint(n) for n in range(20))], who="alice")
+        term = await here.settled()
+        await foreign(here, 1)
+        await here.compared(term)
+        await allow(term, seal=(await shown(term))["seals"]["witness"])
+        revoke = RevokeCommands(term, once).answer
+        said = str(await revoke(Request("revoke", {"gate": "witness"}), ALICE))
+        await here.compared(term)
+        with pytest.raises(Declined, match="nothing that is still to be deleted is allowed at syncer/witness"):
+            await revoke(Request("revoke", {"gate": "witness"}), ALICE)
+        return said
+
+    assert asyncio.run(scenario()) == "syncer/witness holds 2 unwitnessed deletes again"
+    assert endpoint_key(100) in here.stored()
 
 
 def test_what_is_written_between_the_list_and_the_allowance_is_not_released(here: SyncerHarness) -> None:

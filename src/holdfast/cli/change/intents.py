@@ -166,11 +166,16 @@ def _held(view: StatusView) -> Iterator[tuple[str, dict[str, Any]]]:
 @click.argument("gate")
 @runtime_flag
 def revoke(gate: str, runtime: Path) -> None:
-    """Take an allow of GATE (such as syncer/brake) back: the rest of its time, or what it has not released yet."""
+    """Take an allow of GATE (such as syncer/brake) back: the rest of its time, or what it has not released yet.
+
+    An allow of syncer/witness can be taken back for deletes that another gate still holds. Losses that were allowed at
+    a mass_loss gate are written at once, so there is nothing to take back.
+    """
     worker, _, kind = gate.rpartition("/")
-    if kind != "brake":
-        raise click.UsageError(f"{gate!r} has nothing to take back: only a brake is allowed for longer than a moment.")
-    click.echo(send_command(runtime, _of_leader(runtime, worker), "revoke"), err=True)
+    if kind == "mass_loss":
+        raise click.UsageError(f"{gate!r} has nothing to take back: losses that were allowed are written at once.")
+    _refuse(gate, worker, kind, None)
+    click.echo(send_command(runtime, _of_leader(runtime, worker), "revoke", gate=kind), err=True)
 
 
 @gate.command()

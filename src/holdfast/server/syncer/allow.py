@@ -83,6 +83,24 @@ class AllowCommands:
             log.info("allow recorded; agents honour it", operator=asked.who, revision=revision)
 
 
+class RevokeCommands:
+    """Answers `revoke` for one term; `brake` is the handler that takes an allow of the brake back."""
+
+    def __init__(self, term: SyncerTerm, brake: Handler) -> None:
+        self._term = term
+        self._brake = brake
+
+    async def answer(self, request: Request, who: Who) -> Any:
+        if request.args.get("gate") != GATE:
+            return await self._brake(request, who)
+        count = self._term.witness.revoke(self._term.reconciler.is_open)
+        if not count:
+            raise Declined(f"nothing that is still to be deleted is allowed at {NAME}/{GATE}")
+        record(self._term.syncer.context, SYNCER, "revoke", f"{who.name} took the allow of {NAME}/{GATE} back")
+        self._term.reconciler.dirty.mark_all()
+        return f"{NAME}/{GATE} holds {count:,} unwitnessed deletes again"
+
+
 async def record_allow(term: SyncerTerm, asked: Intent) -> int:
     """Record in the store that agents may follow everything written so far; returns the revision. Raises `Away`,
     `StoreError` or `Deposed`."""

@@ -88,6 +88,12 @@ class WitnessGate:
         """Let exactly these deletes pass: a key that is written again in the meantime is held again."""
         self._allowed |= {change.key: change.old.revision for change in changes if change.old is not None}
 
+    def revoke(self, is_open: Callable[[bytes], bool]) -> int:
+        """Take back what was allowed. Returns how many of these deletes are still outstanding."""
+        unused = sum(map(is_open, self._allowed))
+        self._allowed.clear()
+        return unused
+
 
 def unwitnessed(ledger: Iterable[Outstanding[bytes, Entry]]) -> list[Change[bytes, Entry]]:
     """Return the deletes that this gate holds."""

@@ -26,7 +26,7 @@ from holdfast.server.election.trial import DatabaseTrial, TrialState
 from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell
 from holdfast.server.leader_work import LeaderWork, idle_without_inventory
 from holdfast.server.syncer.adopt import AdoptCommands, report_progress
-from holdfast.server.syncer.allow import AllowCommands
+from holdfast.server.syncer.allow import AllowCommands, RevokeCommands
 from holdfast.server.syncer.explain import ExplainCommands
 from holdfast.server.syncer.held import HeldCommands
 from holdfast.server.syncer.resync import Resync
@@ -71,6 +71,7 @@ class SyncerWorker(LeaderWork):
         handlers["resync"] = Resync(term).answer
         handlers["held"] = HeldCommands(term, handlers["held"]).answer
         handlers["allow"] = AllowCommands(term, handlers["allow"]).answer
+        handlers["revoke"] = RevokeCommands(term, handlers["revoke"]).answer
         handlers["adopt"] = AdoptCommands(term).answer
         handlers["explain"] = ExplainCommands(self._syncer, term).answer
         return term.run(self.worker.stopping)
