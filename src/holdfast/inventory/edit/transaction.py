@@ -17,7 +17,17 @@ from sqlalchemy.exc import DBAPIError
 
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.changes import EditRefused
-from holdfast.inventory.sql.engine import BUSY_MS, Expired, expired, is_postgres, milliseconds, reading, writing
+from holdfast.inventory.sql.engine import (
+    ANSWER_S,
+    BUSY_MS,
+    Expired,
+    answer_within,
+    expired,
+    is_postgres,
+    milliseconds,
+    reading,
+    writing,
+)
 from holdfast.model.base.time import Duration
 
 _EDITS = 0x686F6C6465646974
@@ -51,7 +61,8 @@ def editing(engine: Engine, limits: EditTimeouts, *, dry_run: bool = False) -> I
     see the row that the other one inserted in place of the locked one, so a delete would miss it. A dry run only
     reads, and waits for nobody. Raises `EditTimedOut`."""
     begin = reading if dry_run else writing
-    with _explained(limits), begin(engine.execution_options(**{BUSY_MS: milliseconds(limits.lock)})) as connection:
+    options = {BUSY_MS: milliseconds(limits.lock), ANSWER_S: answer_within(limits.statement)}
+    with _explained(limits), begin(engine.execution_options(**options)) as connection:
         if is_postgres(engine):
             set_limits(connection, limits)
             if not dry_run:

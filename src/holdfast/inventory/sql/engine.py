@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceEr
 from sqlalchemy.pool import QueuePool
 
 from holdfast.inventory.api import DatabaseAway
+from holdfast.inventory.sql.silence import SilenceLimitedConnection
 from holdfast.model.base.time import Duration
 
 _UTF8 = {"client_encoding": "utf8"}
@@ -34,6 +35,9 @@ _IDLE_TIMEOUT = "25P03"
 BUSY_MS = "busy_ms"
 """Option of a connection: milliseconds for which a transaction waits for SQLite's writer, if not for those of its
 engine."""
+ANSWER_S = "answer_s"
+"""Option of a connection: seconds without an answer after which a transaction on PostgreSQL is given up, if not those
+of its engine; None for no limit."""
 _NOT_USABLE = ("42P01", "42703", "42501", "25006")
 """Undefined table, undefined column, insufficient privilege, read-only transaction."""
 _MYSQL_LOCK_TIMEOUT = 1205
@@ -95,9 +99,38 @@ def open_engine(url: URL, limits: DatabaseTimeouts | None = None) -> Engine:
         "connect_timeout": _CONNECT_S,
         "options": session_options(limits),
     }
-    return create_engine(
+    engine = create_engine(
         url, isolation_level="READ COMMITTED", connect_args=arguments, pool_pre_ping=True, pool_size=4, pool_timeout=10
     )
+    silence = answer_within(limits.wait)
+    event.listen(engine, "do_connect", partial(_connect_postgres, silence))
+    event.listen(engine, "begin", partial(_begin_postgres, silence))
+    event.listen(engine, "checkin", partial(_returned_postgres, silence))
+    return engine
+
+
+def answer_within(statement: Duration) -> float | None:
+    """Return how long a server may be silent: a little longer than it may work on one statement."""
+    # protection: C25, a worker that waits for ever for a frozen database would be taken for stalled
+    return statement.total_seconds() + _CONNECT_S
+
+
+def _connect_postgres(
+    silence: float | None, _dialect: object, _record: object, args: Any, options: Any
+) -> SilenceLimitedConnection:
+    connection = SilenceLimitedConnection.connect(*args, **options)
+    connection.answer_within = silence
+    return connection
+
+
+def _begin_postgres(silence: float | None, connection: Connection) -> None:
+    driver: Any = connection.connection.dbapi_connection
+    driver.answer_within = connection.get_execution_options().get(ANSWER_S, silence)
+
+
+def _returned_postgres(silence: float | None, connection: Any, _record: object) -> None:
+    if connection is not None:  # None: it was closed
+        connection.answer_within = silence
 
 
 def _mysql(url: URL, limits: DatabaseTimeouts) -> Engine:

@@ -10,7 +10,7 @@ from alembic.util import CommandError
 from sqlalchemy import Engine, text
 
 from holdfast.inventory.changes import EditRefused
-from holdfast.inventory.sql.engine import writing
+from holdfast.inventory.sql.engine import ANSWER_S, writing
 
 _FOLDER = Path(__file__).parents[1] / "migrations"
 _LOCK = 0x686F6C6466617374
@@ -24,7 +24,7 @@ def migrate(engine: Engine, to: str = "head") -> None:
     """
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
-    with writing(engine) as connection:
+    with writing(engine.execution_options(**{ANSWER_S: None})) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
             connection.execute(text("SET LOCAL statement_timeout = 0"))  # building an index takes long
