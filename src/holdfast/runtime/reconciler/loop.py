@@ -38,6 +38,7 @@ from holdfast.reconcile import (
 from holdfast.reconcile.change import K, V
 from holdfast.reconcile.gate import BRAKE_GATE
 from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.daemon.waiting import Waiting
 from holdfast.runtime.reconciler.dirty import Dirty, Taken
 from holdfast.runtime.reconciler.narrator import DecisionNarrator
 from holdfast.runtime.reconciler.outstanding import OutstandingChange, describe
@@ -79,19 +80,29 @@ class Reconciler(Generic[K, V]):
         self._recheck = NEVER
         self._next_list = NEVER
         self._failures = 0
+        self._waiting = Waiting(context.clock)
         self.passes = 0
         """Number of finished full passes."""
         self.pass_took = Duration(0)
         """Duration of the last full pass."""
         self.in_hand: Taken[K] = Taken()
         """Marks that the current turn works on: they wait as well, until it ends."""
+        self._in_turn = False
         self._stopping = asyncio.Event()
         self._vitals.consumes(self)
         self._vitals.audited(self._timings.audit)  # the first full pass gets a whole interval as well
 
     def backlog(self) -> int:
-        """Count objects, not marks: one that is both marked and outstanding counts once (rule 10)."""
-        return len(self.dirty) + len(self.ledger) - sum(self.ledger.outstanding(key) is not None for key in self.dirty)
+        """Count objects, not marks: one that is marked, in hand and outstanding counts once (rule 10). A turn that is
+        under way counts as one at least: if it hangs, that is a stall, also before it knows of any object."""
+        keys = {*self.dirty, *self.in_hand.keys}
+        known = sum(self.ledger.outstanding(key) is not None for key in keys)
+        waiting = len(keys) + self.dirty.is_everything + len(self.ledger) - known
+        return waiting or int(self.is_in_turn())
+
+    def is_in_turn(self) -> bool:  # protection: C4
+        """True while a turn is under way."""
+        return self._in_turn
 
     def oldest(self) -> Instant:
         waiting = [self.dirty.oldest(), self.in_hand.since, min((entry.since for entry in self.ledger), default=NEVER)]
@@ -112,6 +123,7 @@ class Reconciler(Generic[K, V]):
         """Run one turn: whatever is due now. Never raises because a dependency is unreachable."""
         taken: Taken[K] = Taken()
         self.dirty.begin()
+        self._in_turn = True
         try:
             await self._fetch()
             await self._recheck_gates()
@@ -121,20 +133,30 @@ class Reconciler(Generic[K, V]):
             elif taken.keys:
                 await self._plan_and_apply(await self._compare(taken.keys), taken.keys)
             await self._settle()
-            if self._failures:
-                log.info("dependency reachable again; reconciling", place=self.place.name)
-            self._failures = 0
+            self._note_reachable()
             self._vitals.attempted(success=True, state=self._state())
         except _Ending:
             self._put_back(taken)
         except (Away, _Stopped) as error:
             self._put_back(taken)
-            self._failures += 1
-            if self._failures == 1:
-                log.warning("waiting for a dependency; state is left as it is", place=self.place.name, why=str(error))
+            self._note_away(error.what, str(error))
             self._vitals.attempted(success=False, state=f"waiting: {error.what}")
         finally:
             self.in_hand = Taken()
+            self._in_turn = False
+
+    def _note_away(self, what: str, why: str) -> None:
+        self._failures += 1
+        if self._waiting.is_news(what):
+            fields = self._waiting.fields()
+            log.warning(
+                "waiting for a dependency; state is left as it is", place=self.place.name, what=what, why=why, **fields
+            )
+
+    def _note_reachable(self) -> None:
+        if waited := self._waiting.end():
+            log.info("dependency reachable again; reconciling", place=self.place.name, **waited)
+        self._failures = 0
 
     async def _fetch(self) -> None:
         if self.place.feed is not None:

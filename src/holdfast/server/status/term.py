@@ -137,9 +137,9 @@ class StatusTerm(Generic[T, V]):
         return old is not self.target.blank and same(new, old)
 
     def backlog(self) -> int:
-        """Number of waiting objects, wherever they wait: each counts once (rule 10). A pass that is under way counts as
-        one: if it hangs, that is a stall."""
-        return self._count(self.reconciler.ledger) + self.reconciler.in_hand.everything
+        """Number of waiting objects, wherever they wait: each counts once (rule 10). A turn that is under way counts as
+        one at least, as in every loop: if it hangs, that is a stall."""
+        return self._count(self.reconciler.ledger) or int(self.reconciler.is_in_turn())
 
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)

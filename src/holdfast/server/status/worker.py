@@ -26,6 +26,7 @@ from holdfast.model.fleet.observed import ENDPOINT
 from holdfast.reconcile import Away
 from holdfast.runtime.config_file import read_secret
 from holdfast.runtime.control import Handler, Request, Who
+from holdfast.runtime.daemon.waiting import Waiting
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.intents.commands import APPLIED_WITHIN
@@ -89,7 +90,7 @@ class StatusWorker(LeaderWork):
         self._migration_metrics = MigrationMetrics(worker.metrics.registry) if rules.kind == ENDPOINT else None
         self._staleness = Staleness(worker.config.status.stale_after, worker.config.status.warn_every)
         self._draining = asyncio.Lock()
-        self._waits_since = NEVER
+        self._waiting = Waiting(worker.clock)
         self._doubted = NEVER
         """Time at which a term could last not begin because the identity of the store was in doubt."""
         self._gate: StatusIdentityGate | None = None
@@ -102,9 +103,7 @@ class StatusWorker(LeaderWork):
         if fence is None:
             return None
         async with self._draining:  # the follower's drain must be over before changes count
-            waited = self.worker.clock.now() - self._waits_since if self._waits_since else Duration(0)
-            log.info("status term begins", term=fence.term, epoch=fence.epoch, waited_s=waited.total_seconds())
-            self._waits_since = NEVER
+            log.info("status term begins", term=fence.term, epoch=fence.epoch, **self._waiting.end())
         term: StatusTerm[Any, Any] = StatusTerm(
             self.worker.context,
             self._kind,
@@ -169,6 +168,7 @@ class StatusWorker(LeaderWork):
 
     async def _wait_fence(self, leading: Leading) -> Fence | None:
         """Wait until the syncer has raised the inventory's fence. None: this server does not lead after all."""
+        self._waiting.end()  # an earlier term's wait may have been cut short
         while True:
             try:
                 if not await self.is_confirmed(leading):
@@ -222,11 +222,8 @@ class StatusWorker(LeaderWork):
                 return
 
     def _wait(self, state: str, why: str) -> None:
-        if self.worker.vitals.state != state:
-            now = self.worker.clock.now()
-            self._waits_since = self._waits_since or now
-            waited = now - self._waits_since
-            log.info("status worker is waiting", state=state, reason=why, waited_s=waited.total_seconds())
+        if self._waiting.is_news(state):
+            log.info("status worker is waiting", state=state, reason=why, **self._waiting.fields())
         self.worker.vitals.attempted(success=not state.startswith("waiting"), state=state)
 
     def clear_metrics(self) -> None:

@@ -31,6 +31,7 @@ from holdfast.model.control.mark import MARK, Mark
 from holdfast.reconcile import Away, Change, Op, PauseGate, SyncGate
 from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.daemon.waiting import Waiting
 from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.intents.commands import APPLIED_WITHIN
 from holdfast.runtime.intents.etcd import EtcdIntents
@@ -109,7 +110,7 @@ class Syncer:
     async def begin(self, leading: Leading) -> SyncerTerm:
         """Judge inventory and store, and raise the inventory's fence if they belong together, before anything else.
         Waits, and shows for what, until both answer."""
-        gate = FleetIdentityGate()
+        gate, waiting = FleetIdentityGate(), Waiting(self.context.clock)
         while True:
             try:
                 began = self.context.clock.now()
@@ -123,11 +124,12 @@ class Syncer:
                 await term.apply_intents()
                 await term.ignored.refresh()
                 term.show_identity(began)
-                log.info("syncer term begins", term=fence.term, epoch=fence.epoch)
+                log.info("syncer term begins", term=fence.term, epoch=fence.epoch, **waiting.end())
                 return term
             except Away as away:
                 self.context.vitals.attempted(success=False, state=f"waiting: {away.what}")
-                log.warning("syncer is waiting", reason=str(away))
+                if waiting.is_news(away.what):
+                    log.warning("syncer is waiting", reason=str(away), **waiting.fields())
                 await asyncio.sleep(_RETRY.total_seconds())
 
     def new_fleet(self) -> str:
