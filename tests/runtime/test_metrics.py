@@ -64,15 +64,24 @@ def test_an_exposition_without_any_worker_is_still_one() -> None:
     assert samples(gather({})) == []
 
 
-def report(name: str, *, verdict: str = "healthy", restarts: int = 0, crash_looping: bool = False) -> WorkerReport:
-    return WorkerReport(name, 7, "running", verdict, "ok", 0.1, 0, 0.0, restarts, crash_looping)
+def report(
+    name: str,
+    *,
+    verdict: str = "healthy",
+    restarts: int = 0,
+    crash_looping: bool = False,
+    waiting_s: float | None = None,
+) -> WorkerReport:
+    return WorkerReport(name, 7, "running", verdict, "ok", 0.1, 0, 0.0, restarts, crash_looping, waiting_s=waiting_s)
 
 
 def test_what_the_supervisor_knows_is_reported_without_asking_the_workers() -> None:
-    told = [report("routes", verdict="overdue"), report("peers", restarts=6, crash_looping=True)]
+    told = [report("routes", verdict="overdue", waiting_s=400.5), report("peers", restarts=6, crash_looping=True)]
     text = of_report(told) + gather({"routes": worker(1), "peers": None})
     assert value(text, "holdfast_resync_overdue", worker="routes") == 1
     assert value(text, "holdfast_resync_overdue", worker="peers") == 0
+    assert value(text, "holdfast_worker_waiting_seconds", worker="routes") == 400.5
+    assert value(text, "holdfast_worker_waiting_seconds", worker="peers") == 0
     assert value(text, "holdfast_worker_restarts", worker="peers") == 6
     assert value(text, "holdfast_worker_crash_looping", worker="peers") == 1
 

@@ -180,11 +180,15 @@ def of_report(workers: Iterable[WorkerReport]) -> str:
     restarts = GaugeMetricFamily("holdfast_worker_restarts", "Restarts in the last 24 hours.", labels=["worker"])
     looping = GaugeMetricFamily("holdfast_worker_crash_looping", "Whether it is crash-looping.", labels=["worker"])
     overdue = GaugeMetricFamily("holdfast_resync_overdue", "Whether its audit is overdue.", labels=["worker"])
+    waiting = GaugeMetricFamily(
+        "holdfast_worker_waiting_seconds", "Time for which a dependency has been unreachable.", labels=["worker"]
+    )
     for worker in workers:
         restarts.add_metric([worker.name], worker.restarts)
         looping.add_metric([worker.name], worker.crash_looping)
         overdue.add_metric([worker.name], worker.verdict == "overdue")
-    return _exposition([restarts, looping, overdue])
+        waiting.add_metric([worker.name], worker.waiting_s or 0.0)
+    return _exposition([restarts, looping, overdue, waiting])
 
 
 def _exposition(families: Iterable[Metric]) -> str:
