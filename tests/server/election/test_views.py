@@ -54,3 +54,13 @@ def test_a_value_that_cannot_be_read_is_named_and_hides_nothing_else() -> None:
     found = look("r-1", values)
     assert (found.alive, found.report) == (True, None)
     assert "/agents/r-1" in found.unreadable[0]
+
+
+def test_a_host_with_felix_keys_of_a_live_agent_only_has_reported() -> None:
+    found = look("r-1", {AGENT_STATUS.key(REGION, "r-1"): AGENT_STATUS.encode(ALIVE)})
+    assert (found.alive, found.reported) == (True, ALIVE.time)
+
+
+def test_a_report_that_cannot_be_read_is_the_report_of_a_live_agent() -> None:
+    found = look("r-1", {AGENT_STATUS.key(REGION, "r-1"): b"rubbish"})
+    assert (found.alive, found.reported, len(found.unreadable)) == (True, None, 1)

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from holdfast.model.base.time import seconds
 from holdfast.model.fleet.observed import AgentSeen
+from holdfast.server.status.commands import view
 from holdfast.server.status.rules.staleness import Backlog, Cause
 from tests.inventory.harness import host
 from tests.reconcile.pauses import a_pause
@@ -64,6 +65,21 @@ def test_many_agents_that_vanish_at_once_are_held(here: StatusHarness) -> None:
 
     assert asyncio.run(scenario()) == "held: mass_loss"
     assert dead(here) == 0
+
+
+def test_a_loss_that_was_held_is_shown_with_the_time_at_which_it_happened(here: StatusHarness) -> None:
+    async def scenario() -> list[float]:
+        async with all_alive(here) as working:
+            await silence(here, HALF)
+            await working.turn()
+            await here.report(NAMES[-1])
+            await working.turn()
+            here.clock.advance(seconds(40))
+            await turns(working, 2)
+            here.clock.advance(seconds(5))
+            return [one["since_s"] for one in view(working.term)["silent"]]
+
+    assert asyncio.run(scenario()) == [45.0] * len(HALF)
 
 
 def test_the_hold_ends_when_another_agent_has_proven_that_the_store_lives(here: StatusHarness) -> None:

@@ -78,8 +78,7 @@ def _headline(one: dict[str, Any]) -> str:
 def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
     if fleet["known"]:
         yield row("STORE", f"{', '.join(fleet['addresses']) or 'no address'}; {fleet['endpoints']:,} endpoints")
-    last = f"last report {fleet['reported']} by its own clock" if fleet["reported"] else "no report so far"
-    yield row("AGENT", f"alive, {last}" if fleet["alive"] else f"silent, {last}; routes to its endpoints stay")
+    yield row("AGENT", _last_report(fleet) if fleet["alive"] else f"{_last_report(fleet)}; routes to its endpoints stay")
     report = fleet["report"]
     if report is not None:
         counts = ", ".join(f"{count:,} {state}" for state, count in sorted(report.get("counts", {}).items()))
@@ -92,6 +91,14 @@ def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
             yield row(trouble["state"].upper(), f"{trouble['key']}: {trouble['reason']}")
     for sentence in fleet["unreadable"]:
         yield row("UNREADABLE", sentence)
+
+
+def _last_report(fleet: Mapping[str, Any]) -> str:
+    state = "alive" if fleet["alive"] else "silent"
+    if fleet["reported"]:
+        return f"{state}, last report {fleet['reported']} by its own clock"
+    unclear = fleet["alive"] or fleet["unreadable"]
+    return f"{state}, {'the time of its last report cannot be read' if unclear else 'no report so far'}"
 
 
 def _agent(agent: Mapping[str, Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def words(self) -> str:
         """The state for a sentence."""
-        last = f", last reported {self.reported}" if self.reported else ", never reported"
+        last = f", last reported {self.reported}" if self.reported else ", no readable report so far"
         return "alive" if self.alive else f"silent{last}"
 
 

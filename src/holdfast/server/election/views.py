@@ -17,7 +17,7 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST, Host
 from holdfast.model.control.identity import LatchedVerdict
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
-from holdfast.store.api import Store
+from holdfast.store.api import Entry, Store
 
 
 class StoreSeen(msgspec.Struct, frozen=True):
@@ -86,6 +86,7 @@ class HostSeen(msgspec.Struct, frozen=True):
     addresses: list[str]
     endpoints: int
     alive: bool
+    """True if its report is there, readable or not (C39)."""
     reported: str | None = None
     report: AgentReport | None = None
     unreadable: list[str] = []
@@ -96,15 +97,16 @@ async def read_host(store: Store, region: Region, name: str) -> HostSeen:
     """Raise `StoreAway` or `StoreError`; `NameRefused` where no host can have that name."""
     bad: list[str] = []
     host: Host | None = await _read(store, HOST, region, name, bad)
-    alive: AgentStatus | None = await _read(store, AGENT_STATUS, region, name, bad)
-    last: AgentStatus | None = await _read(store, LAST_STATUS, region, name, bad)
+    live = await store.get(AGENT_STATUS.key(region, name))
+    alive: AgentStatus | None = _decoded(AGENT_STATUS, live, bad)
+    last: AgentStatus | None = await _read(store, LAST_STATUS, region, name, bad) or alive
     report: AgentReport | None = await _read(store, AGENT_REPORT, region, name, bad)
     return HostSeen(
         name=name,
         known=host is not None,
         addresses=[text for version in (4, 6) if host and (text := host.underlay(version))],
         endpoints=await _endpoints(store, region, name),
-        alive=alive is not None,
+        alive=live is not None,
         reported=last.time if last else None,
         report=report,
         unreadable=bad,
@@ -112,7 +114,10 @@ async def read_host(store: Store, region: Region, name: str) -> HostSeen:
 
 
 async def _read(store: Store, kind: Kind[T, str], region: Region, name: str, bad: list[str]) -> T | None:
-    entry = await store.get(kind.key(region, name))
+    return _decoded(kind, await store.get(kind.key(region, name)), bad)
+
+
+def _decoded(kind: Kind[T, str], entry: Entry | None, bad: list[str]) -> T | None:
     if entry is None:
         return None
     found = kind.decode(entry.key, entry.value)

@@ -145,12 +145,15 @@ def view(term: StatusTerm[Any, Any]) -> dict[str, Any]:
 
 
 def _silent(term: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
-    """Agents whose report is gone, and since when; those that never reported are not among them."""
-    wall = term.context.clock.wall()
+    """Agents whose report is gone, and since when; those that never reported are not among them. A loss that was held
+    is older than its row; a new leader, which has not seen it, shows the time of the row."""
+    wall, now = term.context.clock.wall(), term.context.clock.now()
     for key, row in term.target.written.items():
-        seen, at = row.value, row.at
+        seen, host = row.value, term.rules.host(key)
         if isinstance(seen, AgentSeen) and not seen.alive and seen.reported:
-            yield {"host": term.rules.host(key), "since_s": (wall - at).total_seconds(), "at": f"{at:%H:%M:%S}"}
+            lost = term.mass_loss.lost_since(host)
+            at = min(row.at, wall - (now - lost)) if lost else row.at
+            yield {"host": host, "since_s": (wall - at).total_seconds(), "at": f"{at:%H:%M:%S}"}
 
 
 def _clock_off(term: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:

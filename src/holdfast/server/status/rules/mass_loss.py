@@ -136,6 +136,11 @@ class MassLoss(Generic[K, V]):
         loss = self._losses.get(host)
         return LossState.PRESENT if loss is None else loss.state
 
+    def lost_since(self, host: str) -> Instant:
+        """Instant at which the loss of a host was first seen; NEVER if none is remembered."""
+        loss = self._losses.get(host)
+        return NEVER if loss is None else loss.since
+
     def vanished(self, hosts: Collection[str], reporting: int, now: Instant) -> None:
         """Announce the hosts that the next changes would declare lost, while so many hosts report."""
         self.release_due(now)
