@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Command, ServerGroup, ServerProcess, ask_any, frozen, server_group
 
+_ROOT = Path(__file__).parent.parent.parent
 TTL = 3.0
 DEADLINE = 2.0
 
@@ -44,6 +47,12 @@ def servers(
             for server in fleet.members:
                 sys.stderr.write(f"--- {server.name}\n{server.process.output}\n")
             raise
+
+
+def module_command(settings: Sequence[str], module: str) -> Sequence[str]:
+    """Return the command line that starts a server of the tests' own."""
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    return ["/usr/bin/env", f"PYTHONPATH={path}", sys.executable, "-m", module, *settings]
 
 
 def answer(server: ServerProcess, worker: str, do: str) -> Any:

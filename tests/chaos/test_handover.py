@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import time
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -20,14 +16,9 @@ from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerProcess
-from tests.chaos.harness import servers, wait_working, why_ended
+from tests.chaos.harness import module_command, servers, wait_working, why_ended
 
-_ROOT = Path(__file__).parent.parent.parent
-
-
-def command(settings: Sequence[str], module: str = "tests.chaos.server_without_database") -> Sequence[str]:
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return ["/usr/bin/env", f"PYTHONPATH={path}", sys.executable, "-m", module, *settings]
+command = partial(module_command, module="tests.chaos.server_without_database")
 
 
 def take_database_away(server: ServerProcess) -> None:
@@ -51,7 +42,7 @@ def test_C45_the_leader_stays_while_postgresql_is_away_for_every_server(
     address = postgres.create_database()
     configured = address.replace("postgresql+psycopg:", "postgresql:")
     settings = {"inventory.database": configured, "inventory.poll_every": "500ms"}
-    impatient = partial(command, module="tests.chaos.short_patience")
+    impatient = partial(module_command, module="tests.chaos.short_patience")
     with fresh_engine(address), servers(cluster, 2, settings=settings, command=impatient) as fleet:
         term, leader = wait_working(fleet)
         (other,) = fleet.others(leader)

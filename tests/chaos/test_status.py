@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,13 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.etcd import EtcdCluster
+from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerProcess
-from tests.chaos.harness import answer, servers, step_down
+from tests.chaos.harness import answer, module_command, servers, step_down
 
 PORTION = 100
+WORKERS = ("agent-status", "endpoint-status")
 
 
 def home(region: Region) -> str:
@@ -150,3 +154,35 @@ def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: EtcdClus
 def held(server: ServerProcess) -> Any:
     """Return the gates that hold changes of the server's endpoint-status, with counts."""
     return (server.ask("endpoint-status", "held").result or {}).get("gates")
+
+
+def test_C25_postgresql_frozen_under_a_leader_is_waited_for_and_nothing_restarts(
+    cluster: EtcdCluster, postgres: Postgres
+) -> None:
+    address = postgres.create_database()
+    settings = {
+        "inventory.database": address.replace("postgresql+psycopg:", "postgresql:"),
+        "inventory.poll_every": "500ms",
+    }
+    impatient = partial(module_command, module="tests.chaos.short_silence")
+    with fresh_engine(address) as engine, servers(cluster, 1, settings=settings, command=impatient) as fleet:
+        region, observed = fleet.region, SqlObserved(engine)
+        Editor(engine, region).change([host(region), endpoint(region, 1)], who="chaos")
+        say(cluster, region, [1], EndpointState.UP)
+        wait_until(lambda: b'{"status":"ACTIVE"}' in words(observed, region).values(), "it is ACTIVE", within=60)
+        term, server = fleet.wait_led()
+        before = {name: server.worker(name) for name in WORKERS}
+        postgres.process.signal_tree(signal.SIGSTOP)
+        try:
+            say(cluster, region, [1], EndpointState.ERROR)
+            wait_until(
+                lambda: {server.state(name) for name in WORKERS} == {"waiting: database"},
+                "both status workers wait for the database",
+                within=30,
+            )
+        finally:
+            postgres.process.signal_tree(signal.SIGCONT)
+        wait_until(lambda: b'{"status":"ERROR"}' in words(observed, region).values(), "it is ERROR", within=30)
+        wait_until(lambda: {server.state(name) for name in WORKERS} == {"ok"}, "both work again", within=30)
+        assert {name: server.worker(name) for name in WORKERS} == before
+        assert fleet.wait_led()[0] == term

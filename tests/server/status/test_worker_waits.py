@@ -21,7 +21,8 @@ from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell
 from holdfast.server.status import kinds
 from holdfast.server.status.worker import StatusWorker
 from holdfast.server.workers import cells
-from tests.server.harness import REGION, HandClock, StatusHarness, status_harness
+from tests.inventory.harness import REGION
+from tests.server.harness import HandClock, StatusHarness, status_harness
 
 SPEC = Spec("agent-status", "")
 
@@ -80,7 +81,7 @@ def test_each_state_of_a_wait_is_logged_once_with_its_beginning(tmp_path: Path) 
         await waiter.until(lambda: state.state.startswith("idle"), seconds(20))
         identity.write(IdentityCell(leading.term, 1, "STORE_RESTORED"))
         await waiter.until(lambda: state.state == "held: identity", seconds(30))
-        waiter.status.is_confirmed = refuse  # type: ignore[method-assign]
+        waiter.status.is_confirmed = refuse  # type: ignore[assignment,method-assign]
         await waiter.until(lambda: state.state == "waiting: store", seconds(40))
         fence.cancel()
         await asyncio.gather(fence, return_exceptions=True)

@@ -78,7 +78,7 @@ def _headline(one: dict[str, Any]) -> str:
 def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
     if fleet["known"]:
         yield row("STORE", f"{', '.join(fleet['addresses']) or 'no address'}; {fleet['endpoints']:,} endpoints")
-    yield row("AGENT", _last_report(fleet) if fleet["alive"] else f"{_last_report(fleet)}; routes to its endpoints stay")
+    yield row("AGENT", _last_report(fleet) + ("" if fleet["alive"] else "; routes to its endpoints stay"))
     report = fleet["report"]
     if report is not None:
         counts = ", ".join(f"{count:,} {state}" for state, count in sorted(report.get("counts", {}).items()))

@@ -85,6 +85,11 @@ class ServerProcess:
         assert pulse is not None, f"{name} of {self.name} has shown no pulse yet"
         return pulse.pid
 
+    def state(self, worker: str) -> str:
+        """Return the state that a worker shows on the board."""
+        pulse = Board.open(self.runtime / "server.board", read_only=True).cell(worker, Pulse).read()
+        return "" if pulse is None else pulse.state
+
     def ask(self, worker: str, do: str, **args: object) -> Answer:
         socket = self.runtime / f"server.{worker}.sock"
         return asyncio.run(ask(socket, Request(do, args)))
