@@ -26,14 +26,18 @@ def host_flag(command: F) -> F:
 
 
 def worker_of(runtime: Path, host: str | None) -> str:
-    """Return the main worker of that host's agent."""
+    """Return the main worker of that host's agent, which has to run on this machine."""
     if host is None:
         return WORKER
     here = sorted(label(role) for role in roles(runtime) if role.rpartition("/")[2] == ROLE)
     if here == [ROLE]:
-        return WORKER
+        here = [str(send_command(runtime, WORKER, "about")["host"])]
+        if here == [host]:
+            return WORKER
     if host not in here:
-        raise click.ClickException(f"no agent of {host} is running here; running: {', '.join(here) or 'none'}")
+        raise click.ClickException(
+            f"no agent of {host} is running here; running: {', '.join(here) or 'none'}. Run this on {host}."
+        )
     return f"{host}/{WORKER}"
 
 
