@@ -1,4 +1,4 @@
-"""An operator who names a host reaches the agent of that host, and never the one that happens to run here."""
+"""An operator who names a host or a daemon reaches that one, and never one that happens to run here."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ def test_the_name_of_another_host_does_not_reach_this_one(r1: Path, action: list
         1,
         "Error: no agent of r2 is running here; running: r1. Run this on r2.\n",
     )
+
+
+def test_a_daemon_that_does_not_run_here_is_named_with_those_that_do(r1: Path) -> None:
+    asked = CliRunner().invoke(main, ["config", "reload", "r2", "--runtime", str(r1)])
+    assert (asked.exit_code, asked.output) == (1, "Error: no daemon 'r2' here: name one of agent\n")

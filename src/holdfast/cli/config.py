@@ -68,9 +68,12 @@ def reload(daemon: str | None, output: str, runtime: Path) -> None:
     Lists for each daemon which changed fields are applied now and which need a restart. An invalid configuration is
     refused, and the running one stays. Exits with 1 if it was refused or a worker has not confirmed it.
     """
-    names = [role for role in roles(runtime) if daemon in (None, label(role), role.rpartition("/")[2])]
-    if not names:
+    here = roles(runtime)
+    if not here:
         raise no_daemon(runtime)
+    names = [role for role in here if daemon in (None, label(role), role.rpartition("/")[2])]
+    if not names:
+        raise click.ClickException(f"no daemon {daemon!r} here: name one of {', '.join(map(label, here))}")
     results = {role: msgspec.convert(answer(runtime, role, Request("reload")), Reload) for role in names}
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(results), indent=2))
