@@ -41,7 +41,7 @@ def name_is_ours(kind: Kind[Any, Any], name: Any) -> bool:
 
 
 class RegionKeys:
-    """Keys of one region and of these kinds; a kind comes after the kinds that it depends on."""
+    """Keys of one region and of these kinds, endpoints among them; a kind comes after the kinds that it depends on."""
 
     def __init__(self, region: Region, kinds: Sequence[Kind[Any, Any]]) -> None:
         self.region = region
@@ -59,6 +59,8 @@ class RegionKeys:
 
     def wants(self, key: bytes, doc: bytes) -> bool:
         """True if an object of the inventory belongs to this region. Hosts of all regions share one prefix."""
+        if key.startswith(self._endpoint):
+            return True  # nearly always, and without a search
         return self.has(key) and (self.kind(key) is not HOST or self._is_our_host(Entry(key, doc)))
 
     def kind(self, key: bytes) -> Kind[Any, Any]:
@@ -77,9 +79,9 @@ class RegionKeys:
     def is_ours(self, entry: Entry) -> bool:
         if entry.key in self.ignored:
             return False
-        kind = self.kind(entry.key)
-        if kind is ENDPOINT and _plain_endpoint(entry.key, len(self._endpoint)):
+        if entry.key.startswith(self._endpoint) and _plain_endpoint(entry.key, len(self._endpoint)):
             return True
+        kind = self.kind(entry.key)
         name = kind.parse(entry.key, self.region)
         if isinstance(name, Bad) or not name_is_ours(kind, name):
             return False
