@@ -80,9 +80,10 @@ class CountingObserved(SqlObserved):
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
-    ) -> None:
-        super().write(fence, kind, rows, gone, at)
+    ) -> Mapping[bytes, str]:
+        refused = super().write(fence, kind, rows, gone, at)
         self.counting.rows += sum(map(len, rows.values())) + len(gone)
+        return refused
 
 
 class ObservingServer(SimServer):

@@ -238,8 +238,14 @@ class Observed(Protocol):
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
-    ) -> None:
-        """Write each document under its keys and delete the keys in `gone`, in one transaction. Raises `Deposed`."""
+    ) -> Mapping[bytes, str]:
+        """Write each document under its keys and delete the keys in `gone`, in one transaction. Returns the keys that
+        were refused, with the reason; the others are written. Raises `Deposed`."""
+        ...
+
+    @property
+    def is_fenced(self) -> bool:
+        """Tell whether the fence covers all that `write` changes; if not, callers confirm their term just before."""
         ...
 
     def read_settled(self, fence: Fence, keys: Collection[bytes]) -> Sequence[ObservedRow]:

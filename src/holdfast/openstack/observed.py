@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, func, select, update
 
 from holdfast.inventory.api import ChangedKeys, Fence, ObservedRow
 from holdfast.inventory.sql.engine import reading, writing
+from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
 from holdfast.inventory.sql.observed import ObservedRows
 from holdfast.model.base import codec
@@ -34,6 +35,7 @@ from holdfast.openstack.agent_type import AGENT_TYPE
 from holdfast.openstack.rows import PortRow
 from holdfast.openstack.tables import AGENTS, CONTROL, PORTS, STANDARD
 from holdfast.openstack.translate.keys import keys_of
+from holdfast.reconcile import Away
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +81,10 @@ class NeutronObserved(ObservedRows):
                 return self._registered(connection, rows)
         return rows
 
+    @property
+    def is_fenced(self) -> bool:
+        return False  # calls into Neutron are transactions of their own
+
     def shared(self, kind: str) -> bool:
         return kind == observed.ENDPOINT
 
@@ -92,13 +98,16 @@ class NeutronObserved(ObservedRows):
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
-    ) -> None:
+    ) -> Mapping[bytes, str]:
+        refused: dict[bytes, str] = {}
         if kind == observed.AGENT:
-            self._write_agents([(self._host(key), _agent.decode(doc)) for doc, keys in rows.items() for key in keys])
+            agents = [(key, _agent.decode(doc)) for doc, keys in rows.items() for key in keys]
+            refused = self._write_agents(fence, agents)
         elif kind == observed.ENDPOINT:
             for doc, keys in rows.items():
-                self._write_endpoints(_endpoint.decode(doc), keys)
-        super().write(fence, kind, rows, gone, at)
+                refused |= self._write_endpoints(_endpoint.decode(doc), keys)
+        super().write(fence, kind, without(rows, refused), gone, at)
+        return refused
 
     def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:
         """Keys of endpoints at the host that their port is bound to; the target of a migration is not bound yet."""
@@ -161,29 +170,31 @@ class NeutronObserved(ObservedRows):
                 mine = AGENTS.c.agent_type == AGENT_TYPE, AGENTS.c.host.in_(batch), AGENTS.c.heartbeat_timestamp < old
                 connection.execute(update(AGENTS).where(*mine).values(heartbeat_timestamp=_utcnow()))
 
-    def _write_agents(self, agents: Sequence[tuple[str, AgentSeen]]) -> None:
+    def _write_agents(self, fence: Fence, agents: Sequence[tuple[bytes, AgentSeen]]) -> dict[bytes, str]:
         plugin = self._plugin()
         now = _utcnow()
         dead_since = now - timedelta(seconds=plugin.agent_down_time + 1)
-        with writing(self.engine) as connection:
+        with fenced(self.engine, fence, self.tables.fence) as connection:
             known = _agent_hosts(connection)
             for alive, at in ((True, now), (False, dead_since)):
-                hosts = sorted(host for host, seen in agents if seen.alive is alive and host in known)
-                for batch in batches(hosts):
+                hosts = {self._host(key) for key, seen in agents if seen.alive is alive}
+                for batch in batches(sorted(hosts & known)):
                     mine = AGENTS.c.agent_type == AGENT_TYPE, AGENTS.c.host.in_(batch)
                     connection.execute(update(AGENTS).where(*mine).values(heartbeat_timestamp=at))
-        for host, seen in agents:
-            if seen.alive and host not in known:
-                plugin.register_agent(host)
+        new = [key for key, seen in agents if seen.alive and self._host(key) not in known]
+        return refusals(new, lambda key: plugin.register_agent(self._host(key)))
 
-    def _write_endpoints(self, seen: EndpointSeen, keys: Sequence[bytes]) -> None:
+    def _write_endpoints(self, seen: EndpointSeen, keys: Sequence[bytes]) -> dict[bytes, str]:
         if not seen.known or seen.status is ObservedState.NONE:
-            return
+            return {}
         plugin = self._plugin()
-        for key in keys:
+
+        def write(key: bytes) -> None:
             name = ENDPOINT_STATUS.parse(key, self._region)
             if not isinstance(name, Bad) and not plugin.set_port_status(name.endpoint, name.host, seen.status.value):
                 log.info("port is no longer bound to the host that reports it", port=name.endpoint, host=name.host)
+
+        return refusals(keys, write)
 
     def _with_status(self, connection: Connection, rows: Sequence[ObservedRow]) -> list[ObservedRow]:
         """Rows of endpoints with the status of their port; a port that is gone leaves its row as it is."""
@@ -206,6 +217,25 @@ class NeutronObserved(ObservedRows):
     def _host(self, key: bytes) -> str:
         name = AGENT_STATUS.parse(key, self._region)
         return "" if isinstance(name, Bad) else str(name)
+
+
+def refusals(keys: Sequence[bytes], write: Callable[[bytes], None]) -> dict[bytes, str]:
+    """Write key by key. Returns what Neutron refused, with the reason: one port does not fail its batch."""
+    refused: dict[bytes, str] = {}
+    for key in keys:
+        try:
+            write(key)
+        except Away:
+            raise
+        except Exception as error:  # noqa: BLE001 -- Neutron, its plugins and drivers raise anything
+            refused[key] = f"Neutron refused it: {type(error).__name__}: {error}"
+    return refused
+
+
+def without(rows: Mapping[bytes, Sequence[bytes]], refused: Collection[bytes]) -> Mapping[bytes, Sequence[bytes]]:
+    """Leave refused keys out, and documents that have no key then."""
+    kept = {doc: [key for key in keys if key not in refused] for doc, keys in rows.items()}
+    return {doc: keys for doc, keys in kept.items() if keys}
 
 
 _NEVER_SEEN = codec.encode(AgentSeen(False))

@@ -1,13 +1,13 @@
 """Neutron's own plugin inside a status worker: agents and port status through the functions that its agents use.
 
-These writes are Neutron's transactions: they cannot be fenced. They are idempotent. The term is checked on the board
-before a batch, but not yet confirmed with etcd. A report from a host that the port is not bound to never reaches the
-port.
+These writes are Neutron's transactions: they cannot be fenced. They are idempotent, and the status worker confirms its
+term with etcd just before a batch. A report from a host that the port is not bound to never reaches the port.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from neutron import manager
@@ -19,7 +19,9 @@ from neutron_lib import context as neutron_context
 from neutron_lib.callbacks import resources
 from neutron_lib.plugins import directory
 from oslo_config import cfg
+from oslo_db.exception import DBConnectionError
 
+from holdfast.inventory.api import DatabaseAway
 from holdfast.openstack.agent_type import AGENT_TYPE
 
 _BINARY = "calico-felix"
@@ -49,18 +51,20 @@ class NeutronPlugin:
             "configurations": {},
             "start_flag": True,
         }
-        self._plugin.create_or_update_agent(self._context(), state)
+        with _database_errors():
+            self._plugin.create_or_update_agent(self._context(), state)
 
     def set_port_status(self, port: str, host: str, status: str) -> bool:
         """Set the status of a port that is bound to that host. Returns False if it is not bound there."""
         context = self._context()
-        if not self._plugin.port_bound_to_host(context, port, host):
-            return False
-        if status == constants.PORT_STATUS_ACTIVE:
-            entity = provisioning_blocks.L2_AGENT_ENTITY
-            provisioning_blocks.provisioning_complete(context, port, resources.PORT, entity)
-        else:
-            self._plugin.update_port_status(context, port, status, host)
+        with _database_errors():
+            if not self._plugin.port_bound_to_host(context, port, host):
+                return False
+            if status == constants.PORT_STATUS_ACTIVE:
+                entity = provisioning_blocks.L2_AGENT_ENTITY
+                provisioning_blocks.provisioning_complete(context, port, resources.PORT, entity)
+            else:
+                self._plugin.update_port_status(context, port, status, host)
         return True
 
     def notify_arrival(self, port: str) -> None:
@@ -74,3 +78,12 @@ class NeutronPlugin:
 
     def _context(self) -> Any:
         return neutron_context.get_admin_context()
+
+
+@contextlib.contextmanager
+def _database_errors() -> Iterator[None]:
+    """Raise `DatabaseAway` for a lost connection: it is no refusal of one port or agent."""
+    try:
+        yield
+    except DBConnectionError as error:
+        raise DatabaseAway(str(error)) from error

@@ -54,15 +54,20 @@ class ObservedRows:
     def shared(self, kind: str) -> bool:
         return False  # the fence keeps others from writing
 
+    @property
+    def is_fenced(self) -> bool:
+        return True
+
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
-    ) -> None:
+    ) -> Mapping[bytes, str]:
         observed = self.tables.observed
         with fenced(self.engine, fence, self.tables.fence) as connection:
             if rows:
                 _upsert(connection, observed, kind, rows, at)
             for batch in batches(sorted(gone)):
                 connection.execute(delete(observed).where(observed.c.key.in_(batch)))
+        return {}
 
 
 class SqlObserved(ObservedRows):

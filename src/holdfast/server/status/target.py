@@ -8,12 +8,14 @@ nothing that is wanted: it is rewritten or removed.
 A write whose answer is lost may have been committed. Its rows are read again before anything is compared with them
 (C47): if the report has changed back meanwhile, the row in memory would look right while the database has the other
 value, until the next audit. Every page and every transaction is an attempt (C48), and transactions stay short.
+
+Where the fence does not cover what a write changes, as in Neutron, the term is confirmed before every transaction.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -63,6 +65,9 @@ class TransactionSize:
         return replace(self, rows=min(self.most, max(self.least, rows)))
 
 
+_UNFENCED = TransactionSize(rows=20)
+"""First size where a row may be a call of 200 ms: a confirmed term must not be minutes old when it is relied on."""
+
 _Page = Sequence[tuple[bytes, WrittenRow[V]]]
 
 
@@ -80,8 +85,10 @@ class ObservedTarget(Generic[V]):
         clock: Clock,
         expected: Callable[[], int] = lambda: 0,
         attempted: Callable[[], None] = lambda: None,
+        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`expected` returns about how many rows there are; `attempted` is called after every page and transaction."""
+        """`expected` returns about how many rows there are; `attempted` is called after every page and transaction.
+        `confirm` is called before a transaction that the fence does not cover; it raises `Deposed` or `Away`."""
         self._observed = observed
         self._run_in_thread = run_in_thread
         self._fence = fence
@@ -93,6 +100,7 @@ class ObservedTarget(Generic[V]):
         self._clock = clock
         self._expected = expected
         self._attempted = attempted
+        self._confirm = confirm
         self.written: dict[bytes, WrittenRow[V]] = {}
         """The readable rows."""
         self.page = PAGE
@@ -100,7 +108,7 @@ class ObservedTarget(Generic[V]):
         self._pages: deque[_Page[V]] = deque()
         """Pages that the current pass has not compared yet, as they were when the pass began."""
         self._documents: dict[bytes, V] = {}
-        self._size = TransactionSize()
+        self._size = TransactionSize() if confirm is None else _UNFENCED
         self._uncertain: set[bytes] = set()
         """Keys of writes that may or may not have been committed."""
         self.writes = 0
@@ -166,16 +174,22 @@ class ObservedTarget(Generic[V]):
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
         """Write the changes in transactions of a few seconds. Raises `Away`, or `Deposed`: then this term is over."""
         done = 0
+        refused: dict[bytes, str] = {}
         while done < len(ready):
             some = ready[done : done + self._size.rows]
+            if self._confirm is not None:
+                await self._confirm()
             began = self._clock.now()
-            await self._write(some)
+            refused |= await self._write(some)
             self._size = self._size.after(self._clock.now() - began)
             self.note_attempt()
             done += len(some)
-        return list(map(Outcome, ready))
+        if not refused:
+            return list(map(Outcome, ready))
+        return [Outcome(change, refused.get(change.key)) for change in ready]
 
-    async def _write(self, ready: Sequence[Change[bytes, V]]) -> None:
+    async def _write(self, ready: Sequence[Change[bytes, V]]) -> Mapping[bytes, str]:
+        """Write in one transaction. Returns the keys that were refused, with the reason."""
         at = self._clock.wall()
         rows: dict[bytes, list[bytes]] = {}
         made: dict[bytes, WrittenRow[V]] = {}
@@ -188,14 +202,18 @@ class ObservedTarget(Generic[V]):
             rows.setdefault(codec.encode(new.value), []).extend(keys)
             made |= dict.fromkeys(keys, WrittenRow(new.value, SOURCE, 0, at))
         try:
-            await self._run_in_thread(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
+            write = partial(self._observed.write, self._fence, self._kind, rows, gone, at)
+            refused = await self._run_in_thread(write)
         except BaseException:  # also when this term's work is cancelled: the thread goes on
             self._note_uncertain([*made, *gone])
             raise
+        for key in refused:
+            made.pop(key, None)
         self.written |= made
         for key in gone:
             self.written.pop(key, None)
-        self.writes += len(ready)
+        self.writes += len(ready) - len(refused)
+        return refused
 
     def _note_uncertain(self, keys: Collection[bytes]) -> None:  # protection: C47
         self._uncertain.update(keys)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -64,6 +64,7 @@ class StatusTerm(Generic[T, V]):
         audit_every: Duration = Duration(minutes=5),
         poll_every: Duration = Duration(seconds=5),
         identity: StatusIdentityGate | None = None,
+        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.context = context
         self.kind = kind
@@ -90,6 +91,7 @@ class StatusTerm(Generic[T, V]):
             clock,
             expected=lambda: len(kind.mirror.objects),
             attempted=lambda: context.vitals.attempted(success=False),
+            confirm=confirm,
         )
         self.source = StatusSource(kind, self.target, self.mass_loss, clock.now)
         self.feed = StatusFeed(

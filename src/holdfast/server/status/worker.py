@@ -46,7 +46,7 @@ from holdfast.server.status.migration_notices import MigrationMetrics, Migration
 from holdfast.server.status.rules.staleness import Staleness
 from holdfast.server.status.term import StatusTerm
 from holdfast.server.webhook import Webhook
-from holdfast.store.api import OwnKey, Store, StoreError
+from holdfast.store.api import Deposed, OwnKey, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -115,6 +115,7 @@ class StatusWorker(LeaderWork):
             audit_every=self.worker.config.status.audit_every,
             poll_every=self.worker.config.inventory.poll_every,
             identity=self._identity_gate(fence),
+            confirm=None if self._kind.observed.is_fenced else partial(self._confirm, leading),
         )
         applied = AppliedIntents(self.worker.context, term.reconciler, term.pause, self.intents.all)
         notices = self._notices(fence)
@@ -128,6 +129,15 @@ class StatusWorker(LeaderWork):
         if notices is not None:
             works["notices"] = notices.run(stopping)
         return until_first(works)
+
+    async def _confirm(self, leading: Leading) -> None:
+        """Confirm the term with the store, just before a write that no fence covers. Raises `Deposed` or `Away`."""
+        try:
+            is_ours = await self.is_confirmed(leading)
+        except StoreError as error:
+            raise Away("store", str(error)) from error
+        if not is_ours:
+            raise Deposed(f"term {leading.term} is over; nothing was written into the inventory")
 
     def _identity_gate(self, fence: Fence) -> StatusIdentityGate:
         """The gate of a new term, which knows when the identity was last in doubt, in this term or before it."""
