@@ -12,15 +12,15 @@ processes are no exception.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
+
+from holdfast.testing.protection import apply_removal
 
 VARIABLE = "FAULT_TEST_REMOVES"
 _OUR_OWN_FAULTS = (ImportError, AttributeError, NameError, TypeError, SyntaxError)
@@ -34,25 +34,6 @@ def fault(*rows: str, without: str, returns: object = None, by: str | None = Non
     `by` names, or by one that does nothing and returns `returns`, which must be plain JSON.
     """
     return pytest.mark.fault(rows=rows, without=without, returns=returns, by=by)
-
-
-def apply_removal(without: str, returns: object, by: str | None) -> tuple[Any, str, Any]:
-    """Return the object that has the protection, its path, and its replacement."""
-    owner, _, name = _find(without)
-    if by is None:
-        return owner, name, lambda *_args, **_kwargs: returns
-    other, _, stand_in = _find(by)
-    return owner, name, getattr(other, stand_in)
-
-
-def _find(place: str) -> tuple[Any, str, str]:
-    module, _, path = place.partition(":")
-    *outer, name = path.split(".")
-    owner: Any = importlib.import_module(module)
-    for part in outer:
-        owner = getattr(owner, part)
-    getattr(owner, name)  # fail here if the protection does not exist
-    return owner, path, name
 
 
 @contextlib.contextmanager

@@ -55,6 +55,9 @@ class Cloud:
     def up(self, port: Any, host: str | None = None) -> None:
         self.fleet.put_key(self.status_key(port, host), {"status": "up"})
 
+    def down(self, port: Any, host: str | None = None) -> None:
+        self.fleet.put_key(self.status_key(port, host), {"status": "down"})
+
     def gone(self, port: Any, host: str | None = None) -> None:
         self.fleet.delete_key(self.status_key(port, host))
 

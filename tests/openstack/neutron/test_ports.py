@@ -24,6 +24,12 @@ def test_a_port_is_bound_as_a_tap_and_stored_as_an_endpoint(cloud: Cloud) -> Non
     assert spec["ipv4Gateway"] == f"10.{cloud.number}.0.1"
 
 
+def test_options_of_networking_calico_limit_a_port(cloud: Cloud) -> None:
+    port = cloud.port()
+
+    assert cloud.stored(port)["spec"]["qosControls"] == {"ingressMaxConnections": 4711}
+
+
 def test_a_port_that_felix_reports_up_is_active(cloud: Cloud) -> None:
     port = cloud.port()
     assert cloud.show(port)["status"] == "DOWN"

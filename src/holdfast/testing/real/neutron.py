@@ -15,6 +15,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -23,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import Process, Unavailable, folder, reserved_ports, run, tool, wait_until
 from holdfast.testing.real.servers import QUICK
@@ -59,6 +62,7 @@ auth_type = none
 endpoint = http://127.0.0.1:{nova}/v2.1
 [calico]
 holdfast_config = {home}/holdfast.yaml
+max_ingress_connections_per_port = 4711
 """
 
 
@@ -180,12 +184,21 @@ class NeutronFleet:
         self.sql("CREATE DATABASE neutron CHARACTER SET utf8mb3", database="")
         manage = str(self._venv / "bin" / "neutron-db-manage")
         run([manage, "--config-file", str(self.home / "neutron.conf"), "upgrade", "heads"])
-        self.api.start()
         self.workers.start()
+        self.start_api()
+
+    def start_api(self) -> None:
+        self.api.start()
         try:
             wait_until(self._serves, "Neutron's API serves", within=_PATIENCE)
         except TimeoutError as error:
             raise RuntimeError(f"{error}; its log ends: {self.api.output[-3000:]}") from error
+
+    def worker_pid(self, name: str) -> int:
+        """Return the pid of a worker of `holdfast server`, from the board."""
+        pulse = Board.open(self.home / "run" / "server.board", read_only=True).cell(name, Pulse).read()
+        assert pulse is not None, f"{name} has shown no pulse yet"
+        return pulse.pid
 
     def stop(self) -> None:
         for process in (self.workers, self.api, self.database.process):
@@ -255,6 +268,12 @@ class NeutronFleet:
     def resync(self) -> str:
         """Compare Neutron with etcd now, as an operator does."""
         return run([str(self._venv / "bin" / "holdfast"), "resync", "--runtime", str(self.home / "run")])
+
+    def check(self) -> tuple[int, str]:
+        """Run `holdfast openstack check` as an operator does. Returns its exit code and what it printed."""
+        command = [str(self._venv / "bin" / "holdfast"), "openstack", "check", "--runtime", str(self.home / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+        return done.returncode, done.stdout + done.stderr
 
     def holdfast(self, *words: str) -> str:
         """Run a command of the operator that reads Neutron, from its environment."""

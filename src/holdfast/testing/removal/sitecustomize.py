@@ -4,7 +4,7 @@ import json
 import os
 
 if "FAULT_TEST_REMOVES" in os.environ:
-    from holdfast.testing.fault import apply_removal
+    from holdfast.testing.protection import apply_removal
 
     _told = json.loads(os.environ["FAULT_TEST_REMOVES"])
     _owner, _path, _stand_in = apply_removal(_told["without"], _told["returns"], _told["by"])
