@@ -67,8 +67,8 @@ GATES: Mapping[str, GateText] = {
     ),
     "intent": GateText(
         "every place",
-        "everything that an operator paused",
-        "`holdfast resume`, or the end of the pause",
+        "everything that an operator paused; the syncer's writes until it has read the intents after an outage of etcd",
+        "`holdfast resume`, or the end of the pause; the next read",
     ),
     "precedence": GateText(
         "agent",

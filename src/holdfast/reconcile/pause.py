@@ -1,4 +1,8 @@
-"""Pause gate: holds every change while an operator has paused this place or the fleet, until resumed or expired."""
+"""Pause gate: holds every change while an operator has paused this place or the fleet, until resumed or expired.
+
+A place whose intents are in the store holds its changes also while they cannot be read: an operator may have paused it
+just before the store went away.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from holdfast.reconcile.gate import Closed, Reason
 
 class PauseReason(Reason):
     PAUSED = "an operator paused it"
+    UNREAD = "operators' intents could not be read since the store was away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class PauseGate(Generic[K]):
 
     covers: Callable[[Scope, K], bool] = field(default=everything)
     pauses: tuple[Pause, ...] = ()
+    unread_since: Instant | None = None
+    """When the intents could not be read any more; None while they can."""
 
     def set(self, intents: Iterable[Intent], wall: datetime, now: Instant) -> None:
         """Replace all pauses."""
@@ -60,10 +67,12 @@ class PauseGate(Generic[K]):
         return any(one.holds(now) and one.intent.scope.target is not ScopeKind.FRONTEND for one in self.pauses)
 
     def is_open(self, now: Instant) -> bool:
-        return not any(pause.holds(now) for pause in self.pauses)
+        return self.unread_since is None and not any(pause.holds(now) for pause in self.pauses)
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         for pause in self.pauses:
             if pause.holds(now) and self.covers(pause.intent.scope, change.key):
                 return pause.closed
+        if self.unread_since is not None:
+            return Closed("intent", PauseReason.UNREAD, self.unread_since, "the next read of the intents")
         return None

@@ -110,6 +110,29 @@ def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: SyncerHarnes
     assert here.stored() == here.wanted()
 
 
+def test_nothing_is_written_after_an_outage_before_the_intents_are_read_again(here: SyncerHarness) -> None:
+    async def scenario() -> str:
+        term = await here.settled()
+        await say(term, "pause", "migration", leads=False, scope=FLEET)
+        refresh, term.intents.refresh = term.intents.refresh, away  # type: ignore[method-assign]
+        with pytest.raises(Away):
+            await term.apply_intents()
+        here.editor.change([endpoint(1)], who="bob")
+        await term.reconciler.turn()
+        assert here.stored() == {}, "an operator may have paused it just before"
+        term.intents.refresh = refresh  # type: ignore[method-assign]
+        await term.apply_intents()
+        await term.reconciler.turn()
+        return term.syncer.context.vitals.state
+
+    assert asyncio.run(scenario()) == "held: intent"
+    assert here.stored() == {}
+
+
+async def away() -> None:
+    raise Away("store", "no member answers")
+
+
 def test_a_pause_that_holds_nothing_is_not_forgotten_either(here: SyncerHarness) -> None:
     async def scenario() -> tuple[str, str]:
         term = await here.settled()

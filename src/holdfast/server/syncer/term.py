@@ -311,7 +311,7 @@ class SyncerTerm:
                 return
             self._recheck.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(APPLIED_WITHIN.total_seconds()):
+                async with asyncio.timeout((_RETRY if self.pause.unread_since else APPLIED_WITHIN).total_seconds()):
                     await self._recheck.wait()
 
     @property
@@ -321,7 +321,12 @@ class SyncerTerm:
 
     async def apply_intents(self) -> None:
         """Put operators' intents into effect, whichever server accepted them."""
-        await self.intents.refresh()
+        try:
+            await self.intents.refresh()
+        except Away:
+            self.pause.unread_since = self.pause.unread_since or self.syncer.context.clock.now()
+            raise
+        self.pause.unread_since = None
         self.applied.apply()
 
     async def _after_a_resync(self) -> None:
