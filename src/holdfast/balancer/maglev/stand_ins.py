@@ -17,6 +17,7 @@ is in the digest. All arithmetic is modulo 2**64; there are no floats, so every 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,7 @@ _G1, _G2, _G3 = _U(0x9E3779B97F4A7C15), _U(0xD1B54A32D192ED03), _U(0x8CB92BA72F3
 _PAIRS = 1 << 18  # pairs of bucket and backend per step of the rendezvous: keeps temporaries in the CPU's cache
 
 
+@lru_cache(maxsize=1 << 14)
 def seed(backend: BackendId) -> int:
     """Number of a backend in the draws, from its identity alone."""
     packed = bytes([backend.family]) + backend.address.to_bytes(16, "big") + backend.port.to_bytes(2, "big")
