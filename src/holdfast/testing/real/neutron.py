@@ -97,7 +97,7 @@ class Nova:
     def __init__(self, port: int) -> None:
         events: list[dict[str, Any]] = []
 
-        class Handler(BaseHTTPRequestHandler):
+        class NovaRequestHandler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 events.extend(body.get("events", ()))
@@ -112,7 +112,7 @@ class Nova:
                 return
 
         self.events = events
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), NovaRequestHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
