@@ -248,6 +248,11 @@ class Observed(Protocol):
         """Tell whether the fence covers all that `write` changes; if not, callers confirm their term just before."""
         ...
 
+    def keep_fresh(self, fence: Fence, kind: str) -> None:
+        """Write again what ages in the inventory although nothing changed, such as heartbeats. Callers confirm their
+        term just before. Raises `Deposed`."""
+        ...
+
     def read_settled(self, fence: Fence, keys: Collection[bytes]) -> Sequence[ObservedRow]:
         """Read these rows once no earlier transaction of a leader can change them any more. Raises `Deposed`."""
         ...

@@ -22,7 +22,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.openstack.inventory import NeutronInventory
 from holdfast.openstack.observed import NeutronObserved
-from holdfast.openstack.tables import CONTROL, OUTBOX, TRIALS
+from holdfast.openstack.tables import CONTROL, OUTBOX
 from holdfast.openstack.translate.settings import settings_of
 
 _POLL_S = 0.25
@@ -56,7 +56,7 @@ class NeutronBackend:
         return self._notify
 
     def try_write(self, server: str) -> None:
-        try_database(self._engine, server, CONTROL.identity, TRIALS)
+        try_database(self._engine, server, CONTROL)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -17,12 +17,13 @@ import structlog
 from sqlalchemy import Connection, Engine, func, select, update
 
 from holdfast.inventory.api import ChangedKeys, Fence, ObservedRow
-from holdfast.inventory.sql.engine import reading, writing
+from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
 from holdfast.inventory.sql.observed import ObservedRows
 from holdfast.model.base import codec
 from holdfast.model.base.bad import Bad
+from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -152,23 +153,26 @@ class NeutronObserved(ObservedRows):
             yield port.id, _Seen(port.revision, next(keys, b""))
 
     def _changed_hosts(self) -> tuple[Collection[bytes], Collection[bytes]]:
-        self._keep_fresh()
         with reading(self.engine) as connection:
             now = _agent_hosts(connection)
         before, self._known_hosts = self._known_hosts, now
         return {host.encode() for host in now - before}, {host.encode() for host in before - now}
 
-    def _keep_fresh(self) -> None:
+    def keep_fresh(self, fence: Fence, kind: str) -> None:
         """Give agents that count as alive a heartbeat before Neutron calls them dead: a loss that is held is none."""
-        rows = super().read(observed.AGENT, AGENT_STATUS.prefix(self._region), None, 1_000_000)
-        alive = [self._host(row.key) for row in rows if _agent.decode(row.doc).alive]
-        if not alive:
+        if kind != observed.AGENT:
             return
         old = _utcnow() - timedelta(seconds=self._plugin().agent_down_time / 2)
-        with writing(self.engine) as connection:
-            for batch in batches(sorted(alive)):
-                mine = AGENTS.c.agent_type == AGENT_TYPE, AGENTS.c.host.in_(batch), AGENTS.c.heartbeat_timestamp < old
-                connection.execute(update(AGENTS).where(*mine).values(heartbeat_timestamp=_utcnow()))
+        ours = AGENTS.c.agent_type == AGENT_TYPE
+        rows = self.tables.observed.c
+        with fenced(self.engine, fence, self.tables.fence) as connection:
+            stale = connection.execute(select(AGENTS.c.host).where(ours, AGENTS.c.heartbeat_timestamp < old)).scalars()
+            keys = sorted(key for host in stale if (key := self._key(host)))
+            for batch in batches(keys):
+                seen = connection.execute(select(rows.key, rows.doc).where(rows.key.in_(batch)))
+                alive = [self._host(row.key) for row in seen if _is_alive(row.doc)]
+                fresh = update(AGENTS).where(ours, AGENTS.c.host.in_(alive)).values(heartbeat_timestamp=_utcnow())
+                connection.execute(fresh)
 
     def _write_agents(self, fence: Fence, agents: Sequence[tuple[bytes, AgentSeen]]) -> dict[bytes, str]:
         plugin = self._plugin()
@@ -214,6 +218,12 @@ class NeutronObserved(ObservedRows):
         name = ENDPOINT_STATUS.parse(key, self._region)
         return "" if isinstance(name, Bad) else name.endpoint
 
+    def _key(self, host: str) -> bytes | None:
+        try:
+            return AGENT_STATUS.key(self._region, host)
+        except NameRefused:
+            return None
+
     def _host(self, key: bytes) -> str:
         name = AGENT_STATUS.parse(key, self._region)
         return "" if isinstance(name, Bad) else str(name)
@@ -250,6 +260,13 @@ def _as_in_neutron(row: ObservedRow, status: str | None) -> ObservedRow:
         return row
     state = _STATES.get(status, ObservedState.NONE)
     return ObservedRow(row.key, codec.encode(EndpointSeen(state, seen.known)), row.at)
+
+
+def _is_alive(doc: bytes) -> bool:
+    try:
+        return _agent.decode(doc).alive
+    except msgspec.MsgspecError:
+        return False  # the next audit writes it again
 
 
 def _agent_hosts(connection: Connection) -> set[str]:

@@ -2,7 +2,7 @@
 
 `outbox` names what changed, in the transaction of the change. `mirror` has a row per key in the store with a foreign
 key to its port, group or subnet: the database sets it to NULL when that row is deleted, by whomever, and so witnesses
-the delete. All other tables are those of every inventory. The alembic branch in `db/` makes them.
+the delete. All other tables are those of every inventory. The alembic branch in `migrations/` makes them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ MIRROR = Table(
 )
 """`resource` is the id that the row was made for; it stays when the foreign key is gone. `revision` is that of the
 inventory when the key was last recorded. `gone_at` is when a leader first saw the foreign key gone."""
-
-TRIALS = Table("holdfast_trials", METADATA, Column("server", String(255), primary_key=True))
 
 SETTLED = Table(
     "holdfast_identity", MetaData(), Column("only", Integer, primary_key=True), Column("settled", BigInteger)

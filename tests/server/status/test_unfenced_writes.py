@@ -11,8 +11,9 @@ import pytest
 
 from holdfast.inventory.api import Fence
 from holdfast.inventory.sql.observed import SqlObserved
-from holdfast.model.base.time import seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.reconcile import Away
 from holdfast.store.api import Deposed
 from tests.inventory.harness import endpoint, host
 from tests.server.harness import StatusHarness, status_harness, status_key
@@ -95,3 +96,70 @@ def test_the_term_is_confirmed_before_every_transaction(here: StatusHarness) -> 
 
     asyncio.run(scenario())
     assert confirmed == [0, 1]
+
+
+class AgingObserved(SqlObserved):
+    """An inventory in which heartbeats age, as in Neutron."""
+
+    renewed = 0
+
+    @property
+    def is_fenced(self) -> bool:
+        return False
+
+    def keep_fresh(self, fence: Fence, kind: str) -> None:
+        self.renewed += 1
+
+
+@pytest.mark.parametrize("error", [Deposed("term 7 is over"), Away("store", "no answer")])
+def test_no_heartbeat_is_renewed_when_the_term_cannot_be_confirmed(here: StatusHarness, error: Exception) -> None:
+    here.observed = observed = AgingObserved(here.engine)
+    confirmed = asyncio.Event()
+
+    async def refuse() -> None:
+        confirmed.set()
+        raise error
+
+    async def scenario() -> None:
+        async with here.agents() as working:
+            await working.term.target.keep_fresh()
+            assert observed.renewed == 1
+
+            working.term.target._confirm = refuse
+            with pytest.raises(type(error)):
+                await working.term.target.keep_fresh()
+
+    asyncio.run(scenario())
+    assert confirmed.is_set()
+    assert observed.renewed == 1
+
+
+class QuietWaker:
+    """An inventory in which nothing changes."""
+
+    async def wait(self, most: Duration) -> None:
+        await asyncio.sleep(3600)
+
+    async def close(self) -> None:
+        return
+
+
+def test_a_term_renews_heartbeats_and_ends_when_it_is_deposed(
+    here: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.observed = observed = AgingObserved(here.engine)
+    monkeypatch.setattr("holdfast.server.status.term.KEEP_FRESH_EVERY", Duration(milliseconds=1))
+
+    async def depose() -> None:
+        if observed.renewed == 2:
+            raise Deposed("term 7 is over")
+
+    async def scenario() -> None:
+        async with here.agents() as working:
+            working.term.target._confirm = depose
+            working.term._waker = QuietWaker()
+            with pytest.raises(Deposed):
+                await working.term.run(asyncio.Event())
+
+    asyncio.run(scenario())
+    assert observed.renewed == 2

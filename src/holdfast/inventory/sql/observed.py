@@ -58,6 +58,9 @@ class ObservedRows:
     def is_fenced(self) -> bool:
         return True
 
+    def keep_fresh(self, fence: Fence, kind: str) -> None:
+        """A row of ours does not age."""
+
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> Mapping[bytes, str]:

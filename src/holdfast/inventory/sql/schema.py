@@ -98,10 +98,11 @@ REVISIONS = Table(
 
 
 class ControlTables(NamedTuple):
-    """Tables of observed state, marks, ignored keys, fence and identity."""
+    """Tables of observed state, marks, ignored keys, fence and identity, and the one that followers try (C45)."""
 
     observed: Table
     fence: Table
+    trials: Table
     marks: Table
     ignored: Table
     identity: Table
@@ -125,7 +126,8 @@ def control_tables(metadata: MetaData, prefix: str = "") -> ControlTables:
         Column("epoch", BigInteger, nullable=False),
         Column("term", BigInteger, nullable=False),
     )
-    return ControlTables(observed, fence, *_identity_tables(metadata, prefix))
+    trials = Table(f"{prefix}trials", metadata, Column("server", _WORD, primary_key=True))
+    return ControlTables(observed, fence, trials, *_identity_tables(metadata, prefix))
 
 
 def _identity_tables(metadata: MetaData, prefix: str) -> tuple[Table, Table, Table]:
@@ -158,6 +160,4 @@ def _identity_tables(metadata: MetaData, prefix: str) -> tuple[Table, Table, Tab
 
 
 CONTROL = control_tables(METADATA)
-OBSERVED, FENCE, MARKS, IGNORED, IDENTITY = CONTROL
-
-TRIALS = Table("trials", METADATA, Column("server", Text, primary_key=True))
+OBSERVED, FENCE, TRIALS, MARKS, IGNORED, IDENTITY = CONTROL

@@ -5,15 +5,15 @@ The write goes to a table of its own, never to the fence row: a follower must no
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, Table, insert, select
+from sqlalchemy import Engine, insert, select
 
 from holdfast.inventory.sql.engine import translated_errors
-from holdfast.inventory.sql.schema import IDENTITY, TRIALS
+from holdfast.inventory.sql.schema import CONTROL, ControlTables
 
 
-def try_database(engine: Engine, server: str, identity: Table = IDENTITY, trials: Table = TRIALS) -> None:
+def try_database(engine: Engine, server: str, tables: ControlTables = CONTROL) -> None:
     """Raise `DatabaseAway` if the database cannot be read, or takes no writes."""
     with translated_errors(), engine.connect() as connection, connection.begin() as transaction:
-        connection.execute(select(identity.c.only).limit(1)).first()
-        connection.execute(insert(trials).values(server=server))
+        connection.execute(select(tables.identity.c.only).limit(1)).first()
+        connection.execute(insert(tables.trials).values(server=server))
         transaction.rollback()

@@ -188,6 +188,12 @@ class ObservedTarget(Generic[V]):
             return list(map(Outcome, ready))
         return [Outcome(change, refused.get(change.key)) for change in ready]
 
+    async def keep_fresh(self) -> None:
+        """Write again what ages in the inventory. Raises `Away`, or `Deposed`: then nothing was written."""
+        if self._confirm is not None:
+            await self._confirm()
+        await self._run_in_thread(partial(self._observed.keep_fresh, self._fence, self._kind))
+
     async def _write(self, ready: Sequence[Change[bytes, V]]) -> Mapping[bytes, str]:
         """Write in one transaction. Returns the keys that were refused, with the reason."""
         at = self._clock.wall()

@@ -19,7 +19,7 @@ import structlog
 from holdfast.inventory.api import Fence
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.reconcile import Outstanding, PauseGate, SyncGate, one_kind
+from holdfast.reconcile import Away, Outstanding, PauseGate, SyncGate, one_kind
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
@@ -44,6 +44,8 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 BATCH = 5_000
 CHECK_EVERY = Duration(seconds=2)
+KEEP_FRESH_EVERY = Duration(seconds=5)
+"""Well below half of Neutron's `agent_down_time`, after which a heartbeat is renewed."""
 REMEMBERED = 1_000
 """Samples of the store's revision that are kept: the backlog in revisions is exact for half an hour."""
 
@@ -169,14 +171,15 @@ class StatusTerm(Generic[T, V]):
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until cancelled or `stopping` is set. Raises `Deposed`."""
-        await until_first(
-            {
-                "reconciler": self.reconciler.run(stopping),
-                "mirror": self.feed.listen(),
-                "inventory": self._listen(),
-                "check": self._check_periodically(),
-            }
-        )
+        works = {
+            "reconciler": self.reconciler.run(stopping),
+            "mirror": self.feed.listen(),
+            "inventory": self._listen(),
+            "check": self._check_periodically(),
+        }
+        if not self.kind.observed.is_fenced:
+            works["heartbeats"] = self._keep_fresh_periodically()
+        await until_first(works)
 
     async def _listen(self) -> None:
         while True:
@@ -187,6 +190,14 @@ class StatusTerm(Generic[T, V]):
         while True:
             await asyncio.sleep(CHECK_EVERY.total_seconds())
             self.check()
+
+    async def _keep_fresh_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_FRESH_EVERY.total_seconds())
+            try:
+                await self.target.keep_fresh()
+            except Away as away:
+                log.debug("cannot renew heartbeats; retrying", error=str(away))
 
     def check(self) -> None:
         """Warn when a change has waited for too long, compare unreadable values, and update the metrics."""
