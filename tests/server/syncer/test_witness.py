@@ -336,3 +336,27 @@ def test_explain_of_an_ignored_object_says_so(here: SyncerHarness) -> None:
         return await explained(term, "endpoint", endpoint_name(100))
 
     assert asyncio.run(scenario())[0] == "endpoint holdfast-w100-eth0 is not wanted; it is in the store, and ignored."
+
+
+def test_unwitnessed_objects_are_counted_by_kind_until_the_term_is_over(here: SyncerHarness) -> None:
+    async def scenario() -> SyncerTerm:
+        here.editor.change([host(1), *(endpoint(n) for n in range(20))], who="alice")
+        term = await here.settled()
+        await foreign(here, 3)
+        await here.compared(term)
+        return term
+
+    term = asyncio.run(scenario())
+    term._measure()
+
+    assert unwitnessed_counts(term) == {"hosts": 3.0, "endpoints": 3.0}
+
+    term.syncer.metrics.clear()
+
+    assert unwitnessed_counts(term) == {}
+
+
+def unwitnessed_counts(term: SyncerTerm) -> dict[str, float]:
+    (family,) = term.syncer.metrics.objects.collect()
+    found = {one.labels["kind"]: one.value for one in family.samples if one.labels["state"] == "unwitnessed"}
+    return {kind: count for kind, count in found.items() if count}

@@ -6,6 +6,9 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+UNWITNESSED = "unwitnessed"
+"""State of objects that the store has and the inventory lacks, and whose delete no recorded change witnesses."""
+
 
 class SyncerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -18,3 +21,8 @@ class SyncerMetrics:
         self.history_pruned = counter("holdfast_history_pruned", "Changes deleted from the inventory's history.")
         self.history_failures = counter("holdfast_history_prune_failures", "Failed attempts to prune the history.")
         self.history_failing = gauge("holdfast_history_prune_failing", "1 while the history cannot be pruned.")
+
+    def clear(self) -> None:
+        """Reset what only a leader knows."""
+        self.outbox.set(0)
+        self.objects.clear()

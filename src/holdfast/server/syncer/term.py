@@ -54,7 +54,7 @@ from holdfast.server.identity.verdict import (
 )
 from holdfast.server.syncer.gates import SyncerBrake, recall_deletes, recent_deletes
 from holdfast.server.syncer.keys import RegionKeys
-from holdfast.server.syncer.metrics import SyncerMetrics
+from holdfast.server.syncer.metrics import UNWITNESSED, SyncerMetrics
 from holdfast.server.syncer.moves import Moves
 from holdfast.server.syncer.outbox import Outbox
 from holdfast.server.syncer.pruning import HistoryPruning
@@ -343,9 +343,11 @@ class SyncerTerm:
         metrics.outbox.set(len(self.outbox))
         metrics.resync_duration.set(self.reconciler.pass_took.total_seconds())
         outstanding = self.reconciler.ledger.tallies()
+        held = Counter(self.layout.plural(change.key) for change in unwitnessed(self.reconciler.ledger))
         for kind in self.layout.kinds.order:
             metrics.objects.labels(kind, "stored").set(self.reconciler.present.get(kind, 0))
             metrics.objects.labels(kind, "outstanding").set(outstanding.get(kind, Counter()).total())
+            metrics.objects.labels(kind, UNWITNESSED).set(held[kind])
 
     @property
     def may_settle(self) -> bool:

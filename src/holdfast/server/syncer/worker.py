@@ -95,7 +95,7 @@ class SyncerWorker(LeaderWork):
         return await (report_progress(self._syncer) if request.args.get("progress") else self._decline(request, who))
 
     def clear_metrics(self) -> None:
-        self._syncer.metrics.outbox.set(0)
+        self._syncer.metrics.clear()
 
 
 async def run(worker: Worker) -> None:
