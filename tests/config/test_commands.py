@@ -106,3 +106,32 @@ def test_a_setting_without_a_value_is_refused_with_an_example() -> None:
     result = run("show", "--set", "log.level")
     assert result.exit_code == 2
     assert "such as log.level=debug" in result.stderr
+
+
+def test_a_client_certificate_that_cannot_be_used_checks_with_2_and_names_the_line(tmp_path: Path) -> None:
+    file, key = tmp_path / "holdfast.yaml", tmp_path / "key.pem"
+    key.touch(mode=0o600)
+    file.write_text(
+        "balancer:\n  healthchecks:\n    web:\n      type: https\n"
+        f"      cert-file: {tmp_path}/none.pem\n      key-file: {key}\n"
+        f"    api:\n      type: http\n      header-files: 'Authorization: {tmp_path}/token'\n"
+    )
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"{file}:5:7: balancer.healthchecks.web.cert_file: cannot be used: No such file or directory\n"
+        f"{file}:9:7: balancer.healthchecks.api.header_files: cannot be used: {tmp_path}/token cannot be read: "
+        "No such file or directory\n"
+    )
+    assert run("show", "--config", file).exit_code == 0, "only a check looks at the files"
+
+
+def test_a_credential_is_not_judged_outside_of_its_unit(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(
+        "balancer:\n  healthchecks:\n    api: {type: http, header-files: 'Authorization: credential:probe'}\n"
+    )
+    assert run("check", file).exit_code == 0
+    result = run("check", file, CREDENTIALS_DIRECTORY=str(tmp_path))
+    assert result.exit_code == 2
+    assert f"{tmp_path}/probe cannot be read" in result.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.common.config_flags import configuration_flags, effective
+from holdfast.cli.common.config_flags import checked, configuration_flags, effective
 from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag
 from holdfast.cli.common.format import output_flag
 from holdfast.config import FlagValue, Loaded
@@ -32,13 +32,13 @@ def config() -> None:
 @click.argument("file", required=False)
 @configuration_flags
 def check(file: str | None, config_file: str | None, settings: Sequence[FlagValue]) -> None:
-    """Check FILE, or the file that a daemon would read, together with the environment.
+    """Check FILE, or the file that a daemon would read, together with the environment and the files of health checks.
 
     Prints every error. Exits with 0 if the configuration is valid, 1 if the file cannot be read, 2 if it is invalid.
     """
     if file and config_file:
         raise click.UsageError("The file is given twice: leave out --config or FILE.")
-    loaded = effective(file or config_file, settings)
+    loaded = checked(file or config_file, settings)
     click.echo(_verdict(loaded), err=True)
 
 

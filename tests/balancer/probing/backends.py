@@ -31,7 +31,14 @@ http {{
     location = /health {{ return 200 "all is well\\n"; }}
     location = /moved {{ return 302 /login; }}
     location = /broken {{ return 503; }}
+    location = /for-probes {{ if ($http_x_probe != "holdfast") {{ return 403; }} return 200; }}
+    location = /with-token {{ if ($http_authorization = "Bearer s3same") {{ return 200; }}
+                              if ($http_authorization = "Bearer renewed") {{ return 202; }} return 401; }}
+    location = /head-only {{ limit_except HEAD {{ deny all; }} empty_gif; }}
     location / {{ return 404; }} }}
+  server {{ listen 127.0.0.1:{ports[2]} ssl; server_name www.example.org;
+    ssl_client_certificate {home}/ca.pem; ssl_verify_client on; add_header X-Backend $ssl_client_serial;
+    location = /health {{ return 200; }} }}
 }}
 """
 
@@ -56,20 +63,29 @@ class Authority:
         chain.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
         return chain, key
 
+    def client_certificate(self, stem: Path, *, by_stranger: bool = False) -> tuple[Path, Path]:
+        """A certificate and the key of its own, which only its owner can read."""
+        made = (trustme.CA() if by_stranger else self._ca).issue_cert("balancer@example.org")
+        chain, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
+        chain.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        key.touch(mode=0o600)
+        key.write_bytes(made.private_key_pem.bytes())
+        return chain, key
+
 
 @contextmanager
-def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int]]:
-    """An nginx; its ports for http and https. Its certificate is for www.example.org."""
+def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int, int]]:
+    """An nginx; its ports for http, https, and https with client certificates. Its own is for www.example.org."""
     authority.certificate("www.example.org")
     command = [tool("nginx"), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")]
     process = Process(command, log=home / "log")
-    with reserved_ports(2) as ports:
+    with reserved_ports(3) as ports:
         (home / "nginx.conf").write_text(NGINX.format(home=home, ports=ports))
         process.start()
         try:
-            for place in ((HERE, ports[0]), ("::1", ports[0]), (HERE, ports[1])):
+            for place in ((HERE, ports[0]), ("::1", ports[0]), (HERE, ports[1]), (HERE, ports[2])):
                 wait_until(partial(listens, *place), f"nginx listens: {process.output}")
-            yield ports[0], ports[1]
+            yield ports[0], ports[1], ports[2]
         finally:
             process.stop()
 

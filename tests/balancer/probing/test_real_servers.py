@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.balancer.probing import backends
 from tests.balancer.probing.backends import HERE, Authority
 from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 
+Ports = tuple[int, int, int]
 IMPATIENT = seconds(1)
 TENTH = seconds(0.1)
 
@@ -37,18 +39,18 @@ def authority(home: Path) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int]]:
+def nginx(home: Path, authority: Authority) -> Iterator[Ports]:
     with or_skip(backends.nginx(home, authority)) as ports:
         yield ports
 
 
-def test_tcp_an_open_port_passes(nginx: tuple[int, int]) -> None:
+def test_tcp_an_open_port_passes(nginx: Ports) -> None:
     result = probe(HERE, nginx[0], type="tcp")
     assert result.passed
     assert result.code is ProbeCode.L4OK
 
 
-def test_tcp_over_ipv6(nginx: tuple[int, int]) -> None:
+def test_tcp_over_ipv6(nginx: Ports) -> None:
     assert probe("::1", nginx[0], type="tcp").code is ProbeCode.L4OK
 
 
@@ -188,12 +190,12 @@ print(result.code.value, result.failed, result.detail)
     )
 
 
-def test_http_a_good_answer_passes(nginx: tuple[int, int]) -> None:
+def test_http_a_good_answer_passes(nginx: Ports) -> None:
     result = probe(HERE, nginx[0], type="http", path="/health", body=r"all is well\s*$", backend_header="X-Backend")
     assert (result.code, result.detail, result.answered_by) == (ProbeCode.L7OK, "200", "web-1")
 
 
-def test_http_over_ipv6(nginx: tuple[int, int]) -> None:
+def test_http_over_ipv6(nginx: Ports) -> None:
     assert probe("::1", nginx[0], type="http", path="/health").code is ProbeCode.L7OK
 
 
@@ -204,7 +206,7 @@ def test_http_over_ipv6(nginx: tuple[int, int]) -> None:
         ("/broken", "503 Service Temporarily Unavailable, expected 200–299"),
     ],
 )
-def test_http_a_bad_status_fails(nginx: tuple[int, int], path: str, detail: str) -> None:
+def test_http_a_bad_status_fails(nginx: Ports, path: str, detail: str) -> None:
     result = probe(HERE, nginx[0], type="http", path=path)
     assert (result.code, result.detail) == (ProbeCode.L7STS, detail)
 
@@ -215,14 +217,14 @@ def any_status(*_: object) -> bool:
 
 
 @fault("B20", without="holdfast.balancer.probing.checks.http:Expectation.accepts", by=f"{__name__}:any_status")
-def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: tuple[int, int]) -> None:
+def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: Ports) -> None:
     surprise = probe(HERE, nginx[0], type="http", path="/moved")
     assert surprise.code is ProbeCode.L7STS
     assert surprise.detail.startswith("302 Moved Temporarily to http")
     assert probe(HERE, nginx[0], type="http", path="/moved", status=("302",)).passed
 
 
-def test_http_to_a_tls_port_fails(nginx: tuple[int, int]) -> None:
+def test_http_to_a_tls_port_fails(nginx: Ports) -> None:
     assert probe(HERE, nginx[1], type="http").code is ProbeCode.L7STS
 
 
@@ -262,7 +264,7 @@ def test_an_unfinished_answer_times_out(manners: backends.Manners, kind: str, ex
     assert not result.passed
 
 
-def test_https_with_the_right_name_passes(nginx: tuple[int, int], authority: Authority) -> None:
+def test_https_with_the_right_name_passes(nginx: Ports, authority: Authority) -> None:
     result = probe(
         HERE, nginx[1], type="https", path="/health", host="www.example.org", ca_file=str(authority.file), body="well"
     )
@@ -293,7 +295,7 @@ def test_https_the_sni_goes_before_the_host(tmp_path: Path) -> None:
         assert probe(HERE, port, **asked).code is ProbeCode.L6RSP
 
 
-def test_https_to_a_server_without_tls_fails_in_the_handshake(nginx: tuple[int, int]) -> None:
+def test_https_to_a_server_without_tls_fails_in_the_handshake(nginx: Ports) -> None:
     result = probe(HERE, nginx[0], type="https", verify=False)
     assert result.code is ProbeCode.L6RSP
     assert "handshake" in result.detail
@@ -353,16 +355,122 @@ def test_https_an_address_in_the_certificate_is_enough_without_a_name(tmp_path: 
         assert probe(HERE, port, type="https", ca_file=str(authority.file)).passed
 
 
+def test_http_head_is_asked_where_it_is_configured(nginx: Ports) -> None:
+    asked = {"type": "http", "path": "/head-only"}
+    assert probe(HERE, nginx[0], method="HEAD", **asked).code is ProbeCode.L7OK
+    assert probe(HERE, nginx[0], **asked).detail == "403 Forbidden, expected 200–299"
+
+
+def test_http_headers_reach_the_server(nginx: Ports) -> None:
+    asked = {"type": "http", "path": "/for-probes"}
+    assert probe(HERE, nginx[0], headers=("X-Probe: holdfast",), **asked).code is ProbeCode.L7OK
+    assert probe(HERE, nginx[0], **asked).code is ProbeCode.L7STS
+
+
+def test_http_a_header_in_a_file_is_sent_and_read_again_when_it_changes(nginx: Ports, tmp_path: Path) -> None:
+    token = secret(tmp_path / "token", "Bearer s3same\n")
+    files = (f"Authorization: {token}",)
+    check = HealthCheck(type="http", path="/with-token", header_files=files, timeout=PATIENT, interval=TENTH)
+    with manual_prober() as prober:
+        prober.assign(TargetSpec("web", HERE, nginx[0], check))
+        assert prober.collect(1)[0].detail == "200"
+        secret(token, "Bearer renewed")
+        prober.until(lambda: prober.results[-1].detail == "202", "the new token is sent")
+        token.write_text("two\nlines")
+        assert prober.collect(3)[-1].detail == "202", "a broken file leaves the last good one in use"
+
+
+def test_https_a_client_certificate_is_presented(nginx: Ports, authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.client_certificate(tmp_path / "mine")
+    asked = {"type": "https", "path": "/health", "host": "www.example.org", "ca_file": str(authority.file)}
+    without = probe(HERE, nginx[2], **asked)
+    assert (without.code, without.detail) == (ProbeCode.L7STS, "400 Bad Request, expected 200–299")
+    result = probe(HERE, nginx[2], cert_file=str(cert), key_file=str(key), **asked)
+    assert (result.code, result.detail) == (ProbeCode.L7OK, "200")
+
+
+def test_https_a_client_certificate_of_a_stranger_fails(nginx: Ports, authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.client_certificate(tmp_path / "theirs", by_stranger=True)
+    asked = {"type": "https", "path": "/health", "host": "www.example.org", "ca_file": str(authority.file)}
+    assert probe(HERE, nginx[2], cert_file=str(cert), key_file=str(key), **asked).code is ProbeCode.L7STS
+
+
+def test_https_a_renewed_client_certificate_is_presented_once_certificate_and_key_fit(
+    nginx: Ports, authority: Authority, tmp_path: Path
+) -> None:
+    cert, key = authority.client_certificate(tmp_path / "mine")
+    new_cert, new_key = authority.client_certificate(tmp_path / "renewed")
+    check = HealthCheck(
+        type="https",
+        path="/health",
+        host="www.example.org",
+        ca_file=str(authority.file),
+        cert_file=str(cert),
+        key_file=str(key),
+        timeout=PATIENT,
+        interval=TENTH,
+    )
+    with manual_prober() as prober:
+        prober.assign(TargetSpec("web", HERE, nginx[2], check, "X-Backend"))
+        (first,) = prober.collect(1)
+        new_cert.replace(cert)
+        assert {one.answered_by for one in prober.collect(3)} == {first.answered_by}, "the key is not there yet"
+        new_key.replace(key)
+        prober.until(lambda: prober.results[-1].answered_by != first.answered_by, "the new certificate is presented")
+        assert all(one.passed for one in prober.results)
+
+
+def test_https_a_certificate_that_was_missing_is_used_once_it_is_there(
+    nginx: Ports, authority: Authority, tmp_path: Path
+) -> None:
+    cert, key = authority.client_certificate(tmp_path / "mine")
+    late = tmp_path / "late.pem"
+    check = HealthCheck(
+        type="https",
+        path="/health",
+        host="www.example.org",
+        ca_file=str(authority.file),
+        cert_file=str(late),
+        key_file=str(key),
+        timeout=PATIENT,
+        interval=TENTH,
+    )
+    with manual_prober() as prober:
+        prober.assign(TargetSpec("web", HERE, nginx[2], check))
+        (first,) = prober.collect(1)
+        assert first.code is ProbeCode.SOCKERR
+        assert f"cert-file {late} or key-file {key} cannot be used: No such file or directory" in first.detail
+        cert.replace(late)
+        prober.until(lambda: prober.results[-1].passed, "the certificate is presented")
+
+
+def secret(path: Path, text: str) -> Path:
+    """Put a file that only its owner can read in the place of what was there."""
+    new = path.with_suffix(".new")
+    new.touch(mode=0o600)
+    new.write_text(text)
+    return new.replace(path)
+
+
+def test_files_that_other_users_can_read_are_refused(authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.client_certificate(tmp_path / "open")
+    key.chmod(0o644)
+    result = probe(HERE, 443, type="https", cert_file=str(cert), key_file=str(key))
+    assert result.code is ProbeCode.SOCKERR
+    assert f"{key} is accessible to every user of this machine: run chmod o= {key}" in result.detail
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"type": "https", "ca_file": "/nowhere/ca.pem"}, "ca-file /nowhere/ca.pem cannot be used"),
+        ({"type": "http", "header_files": ("A: /nowhere/token",)}, "header-files: /nowhere/token cannot be read"),
         ({"type": "http", "body": "("}, "is not a regular expression"),
         ({"type": "smtp"}, "there is no check type 'smtp'"),
         ({"type": "tcp", "source": "::1"}, "do not match"),
     ],
 )
-def test_a_target_that_cannot_be_checked_says_why_and_is_not_down(settings: dict[str, str], sentence: str) -> None:
+def test_a_target_that_cannot_be_checked_says_why_and_is_not_down(settings: dict[str, Any], sentence: str) -> None:
     result = probe(HERE, 80, **settings)
     assert result.code is ProbeCode.SOCKERR
     assert not result.failed

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.processes import reserved_ports, wait_until
 from tests.balancer.probing import backends
 from tests.balancer.probing.backends import HERE
@@ -85,6 +86,25 @@ def test_the_frontends_of_a_configuration_are_probed_and_those_that_cannot_be_ar
     assert done.stderr == "frontend dns uses udp: probe it with --type icmp, or by a --url\n"
 
 
+def test_method_headers_and_client_certificate_are_those_of_a_health_check(tmp_path: Path) -> None:
+    authority = backends.Authority(tmp_path)
+    cert, key = authority.client_certificate(tmp_path / "mine")
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("Bearer s3same")
+    asked = ["--count", "1", "--json", "--host", "www.example.org", "--ca", str(authority.file)]
+    with or_skip(backends.nginx(tmp_path, authority)) as (http, _, https):
+        for words in (
+            ["--url", f"http://{HERE}:{http}/head-only", "--method", "HEAD"],
+            ["--url", f"http://{HERE}:{http}/for-probes", "--request-header", "X-Probe: holdfast"],
+            ["--url", f"http://{HERE}:{http}/with-token", "--request-header-file", f"Authorization: {token}"],
+            ["--url", f"https://{HERE}:{https}/health", "--cert", str(cert), "--key", str(key)],
+        ):
+            done = probe(*asked, *words)
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
+            assert probe(*asked, *words[:2]).returncode == 1, words
+
+
 def test_without_a_terminal_it_prints_a_table_at_the_end(web: int) -> None:
     done = probe("--url", f"http://{HERE}:{web}/", "--count", "3", "--header", "X-Backend")
     assert done.returncode == 0, done.stderr
@@ -99,6 +119,8 @@ def test_without_a_terminal_it_prints_a_table_at_the_end(web: int) -> None:
         (["--url", "tcp://192.0.2.1"], "'tcp://192.0.2.1' has no port: write tcp://192.0.2.1:PORT"),
         (["--url", "http://no.such.host.invalid/"], "'http://no.such.host.invalid/': cannot resolve the name"),
         (["--url", "http://[::1/"], "is not a URL"),
+        (["--url", "http://192.0.2.1/", "--request-header", "x"], "headers is not a header: write its name"),
+        (["--url", "https://192.0.2.1/", "--cert", "c.pem"], "cert-file needs key-file as well"),
         ([], "no frontend to probe: set a --config FILE that has one, or a --url"),
     ],
 )

@@ -246,3 +246,51 @@ def test_tables_have_a_prime_number_of_buckets() -> None:
 
 def test_the_balancer_section_is_valid_alone_and_the_rest_has_its_defaults() -> None:
     assert good(GOOD).config.store == Config().store
+
+
+HEADERS = GOOD.replace("{type: http}", "{type: http, headers: [%s]}")
+
+
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        ('"no header"', "is not a header: write its name, a colon and its value"),
+        ('"Bad Name: x"', "is not a header: write its name, a colon and its value"),
+        ('"X-Probe:"', "is header X-Probe with a value that is empty or not printable ASCII"),
+        ('"X-Probe: sch\u00f6n"', "is header X-Probe with a value that is empty or not printable ASCII"),
+        ('"X-Probe: a\\r\\nX-Evil: b"', "is header X-Probe with a value that is empty or not printable ASCII"),
+        ('"Host: www"', "is the host header: use the field host"),
+        ('"Content-Length: 5"', "is header Content-Length, which the probe itself decides: remove it"),
+        ('"X-Api-Key: hunter2"', "is header X-Api-Key, which looks like a secret"),
+        ('"a: 1", "A: 2"', "has header A a second time: remove one"),
+    ],
+)
+def test_a_bad_header_is_refused_and_its_value_not_repeated(header: str, sentence: str) -> None:
+    (problem,) = wrong(HEADERS % header)
+    assert "balancer.healthchecks.web.headers" in problem
+    assert sentence in problem
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("type: http, method: HEAD, body: ok", "body: cannot match: the answer to HEAD has no body"),
+        ("type: https, cert-file: /c.pem", "cert_file: needs key_file as well"),
+        ("type: http, cert-file: /c.pem, key-file: /c.key", "cert_file: has no effect on a check of type http"),
+        ("type: tcp, method: HEAD", "method: has no effect on a check of type tcp"),
+        ('type: http, header-files: "Authorization: hunter2"', "is header Authorization without a file"),
+    ],
+)
+def test_settings_of_requests_that_do_not_fit_are_refused(settings: str, sentence: str) -> None:
+    problems = wrong(GOOD.replace("{type: http}", f"{{{settings}}}"))
+    assert any(sentence in problem for problem in problems), problems
+    assert not any("hunter2" in problem for problem in problems)
+
+
+def test_a_secret_header_is_shown_and_dumped_by_its_file() -> None:
+    text = GOOD.replace("{type: http}", '{type: http, header-files: "Authorization: credential:probe"}')
+    loaded = good(text)
+    assert loaded.config.balancer.healthchecks["web"].secret_headers == (("Authorization", "credential:probe"),)
+    assert "Authorization: credential:probe" in as_yaml(loaded, origin=False)
+    assert restore(dump(loaded.config)) == loaded.config

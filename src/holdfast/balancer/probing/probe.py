@@ -11,6 +11,7 @@ from typing import Protocol
 
 from holdfast.balancer.probing import checks
 from holdfast.balancer.probing.checks import Carrier, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.files import PROBE_FILES
 from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, TargetSpec
 from holdfast.balancer.probing.schedule import interval, tolerance
 from holdfast.model.base.time import nanoseconds
@@ -65,10 +66,16 @@ class ProbeTarget:
         self.every = interval(spec.check, chosen)
         self.slot = self.due = self.last = 0
         self.probe: Probe | None = None
+        self.prepare(transports)
+
+    def prepare(self, transports: Mapping[Carrier, Transport]) -> bool:
+        """Prepare probes of this target. Returns False if it cannot be checked, for now: a file may be missing."""
         try:
             self._prepare(transports)
+            self.unusable = ""
         except UncheckableTarget as sentence:
             self.unusable = str(sentence)
+        return not self.unusable
 
     def _prepare(self, transports: Mapping[Carrier, Transport]) -> None:
         check = self.spec.check
@@ -81,7 +88,7 @@ class ProbeTarget:
         if kind.carrier is not Carrier.ECHO and not 1 <= self.spec.port <= 65_535:
             raise UncheckableTarget(f"{self.id}: a {check.type} check needs a port from 1 to 65535")
         self.transport = transports[kind.carrier]
-        self.converse = kind.prepare(self.spec)
+        self.converse = kind.prepare(self.spec, PROBE_FILES)
 
 
 class Probe:

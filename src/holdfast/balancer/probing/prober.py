@@ -204,7 +204,7 @@ class Prober:
     def _start(self, target: ProbeTarget) -> None:
         self._polled = target.last = now = self._now()
         self._on_start(now - target.due)
-        if target.unusable:
+        if target.unusable and not target.prepare(self._transports):
             self._report(target, now, ProbeVerdict(False, ProbeCode.SOCKERR, target.unusable))
             return
         target.probe = probe = Probe(target, now)

@@ -50,6 +50,20 @@ def effective(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Lo
     """Load the configuration. If it is bad, print every error and end the command."""
     loaded = load(config_file, os.environ, settings)
     if isinstance(loaded, ConfigRejected):
-        click.echo(str(loaded), err=True)
-        raise click.exceptions.Exit(UNREADABLE if loaded.unreadable else INVALID)
+        raise _ended(loaded)
     return loaded
+
+
+def checked(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
+    """Load the configuration, and also check the files that its health checks name."""
+    from holdfast.balancer.probing.files import unusable
+
+    loaded = effective(config_file, settings)
+    if (refused := unusable(loaded)) is not None:
+        raise _ended(refused)
+    return loaded
+
+
+def _ended(refused: ConfigRejected) -> click.exceptions.Exit:
+    click.echo(str(refused), err=True)
+    return click.exceptions.Exit(UNREADABLE if refused.unreadable else INVALID)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.config_flags import configuration_flags, effective
+from holdfast.cli.common.config_flags import checked, configuration_flags, effective
 from holdfast.cli.common.control_socket import runtime_flag, send_command
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
@@ -20,27 +20,28 @@ _SHOWN = 20
 
 
 @click.group(invoke_without_command=True)
-@click.option("--check", "checked", metavar="FILE", help="Check FILE and exit: 0 valid, 1 unreadable, 2 invalid.")
+@click.option("--check", "to_check", metavar="FILE", help="Check FILE and exit: 0 valid, 1 unreadable, 2 invalid.")
 @configuration_flags
 @click.pass_context
 def balancer(
-    context: click.Context, checked: str | None, config_file: str | None, settings: Sequence[FlagValue]
+    context: click.Context, to_check: str | None, config_file: str | None, settings: Sequence[FlagValue]
 ) -> None:
     """Run the load balancer, or with a command inspect the running one."""
     if context.invoked_subcommand is not None:
         return
-    if checked is not None:
-        loaded = effective(checked, settings).config.balancer
+    if to_check is not None:
+        loaded = checked(to_check, settings).config.balancer
         served = f"{len(loaded.frontends)} frontends, {len(loaded.backends)} backends"
-        click.echo(f"{checked} is valid: {served}.", err=True)
+        click.echo(f"{to_check} is valid: {served}.", err=True)
         return
     from holdfast.balancer.dataplane.open import refusal
+    from holdfast.balancer.probing.files import unusable
     from holdfast.balancer.worker import WORKERS
     from holdfast.cli.daemons.run import run_role
 
     if (sentence := refusal(effective(config_file, settings).config.balancer.dataplane)) is not None:
         raise click.ClickException(sentence)
-    run_role(ROLE, WORKERS, config_file, settings)
+    run_role(ROLE, WORKERS, config_file, settings, unusable=unusable)
 
 
 @balancer.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.common.config_flags import effective
-from holdfast.config import Config, ConfigRejected, FlagValue
+from holdfast.config import Config, ConfigRejected, FlagValue, Loaded
 from holdfast.runtime.config_file import load
 from holdfast.runtime.daemon.process import AlreadyRunning
 from holdfast.runtime.daemon.supervisor import Supervisor
@@ -27,13 +27,17 @@ def run_role(
     *,
     cells: Sequence[str] = (),
     ready: Callable[[RolePaths], None] = lambda _paths: None,
+    unusable: Callable[[Loaded], ConfigRejected | None] = lambda _loaded: None,
 ) -> None:
-    """Run until stopped, then end the command with the supervisor's exit code."""
+    """Run until stopped, then end the command with the supervisor's exit code. `unusable` may refuse a reload."""
     config = effective(config_file, flags).config
 
     def reload() -> Config | str:
         loaded = load(config_file, os.environ, flags)
-        return str(loaded) if isinstance(loaded, ConfigRejected) else loaded.config
+        if isinstance(loaded, ConfigRejected):
+            return str(loaded)
+        refused = unusable(loaded)
+        return loaded.config if refused is None else str(refused)
 
     setup_logging(config.log, role=role, worker="supervisor")
     paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))

@@ -12,9 +12,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Literal
 
 import click
+import msgspec
 
 from holdfast.balancer.probing.checks import registry
 from holdfast.balancer.probing.external import NotAUrl, Observation, Url, of_frontends
@@ -22,7 +24,8 @@ from holdfast.balancer.probing.messages import ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
 from holdfast.cli.common.config_flags import effective
 from holdfast.cli.probe.screen import Screen, table
-from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.config.loading.section import unfit
+from holdfast.config.sections.healthcheck import HealthCheck, split_header
 from holdfast.model.base.time import seconds
 
 FAILED = 1
@@ -48,8 +51,28 @@ class NothingToProbe(click.ClickException):
     show_default=True,
     help="Type of probe for frontends.",
 )
+@click.option(
+    "--method", type=click.Choice(["GET", "HEAD"]), default="GET", help="Method of the request (http, https)."
+)
 @click.option("--path", default="/", show_default=True, help="Path to request from frontends (http, https).")
 @click.option("--host", default="", help="Host header and TLS server name.")
+@click.option(
+    "--request-header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Send this header (http, https). Can be repeated.",
+)
+@click.option(
+    "--request-header-file",
+    "header_files",
+    multiple=True,
+    metavar="NAME:FILE",
+    help="Send this header with the value in FILE, for a secret. Can be repeated.",
+)
+@click.option("--ca", metavar="FILE", help="Trusted authorities (https).")
+@click.option("--cert", metavar="FILE", help="Client certificate (https); needs --key.")
+@click.option("--key", metavar="FILE", help="Private key of the client certificate.")
 @click.option("--insecure", is_flag=True, help="Accept any certificate.")
 @click.option(
     "--header", default="", metavar="NAME", help="Count answers by this response header, to see the backends."
@@ -70,8 +93,14 @@ def probe(
     config_file: str | None,
     urls: Sequence[str],
     kind: Literal["icmp", "tcp", "http", "https"],
+    method: Literal["GET", "HEAD"],
     path: str,
     host: str,
+    headers: Sequence[str],
+    header_files: Sequence[str],
+    ca: str | None,
+    cert: str | None,
+    key: str | None,
     insecure: bool,
     header: str,
     interval: float,
@@ -85,12 +114,20 @@ def probe(
     """
     settings = HealthCheck(
         type=kind,
+        method=method,
         path=path,
+        headers=tuple(headers),
+        header_files=tuple(_absolute_header_file(one) for one in header_files),
         host=host or None,
         verify=not insecure,
+        ca_file=_absolute(ca),
+        cert_file=_absolute(cert),
+        key_file=_absolute(key),
         interval=seconds(interval),
         timeout=seconds(timeout),
     )
+    if sentence := unfit(msgspec.structs.replace(settings, type="https")):
+        raise NothingToProbe(f"{sentence.replace('_', '-')} (see holdfast probe --help)")
     targets = _url_targets(urls, settings, header) if urls else _frontend_targets(config_file, settings, header)
     run = ProbeRun(targets, count, _print_json if as_json else None)
     with Screen(live=not as_json and sys.stdout.isatty()) as screen:
@@ -98,6 +135,15 @@ def probe(
     _print_summary(run.seen.values(), as_json=as_json)
     if any(seen.failed for seen in run.seen.values()):
         raise click.exceptions.Exit(FAILED)
+
+
+def _absolute(file: str | None) -> str | None:
+    return None if file is None else str(Path(file).absolute())
+
+
+def _absolute_header_file(given: str) -> str:
+    name, file = split_header(given)
+    return f"{name}: {_absolute(file)}" if file else given
 
 
 def _url_targets(urls: Sequence[str], settings: HealthCheck, header: str) -> list[TargetSpec]:

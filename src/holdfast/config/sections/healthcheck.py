@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, File, Regex, ScalarKind
-from holdfast.config.schema.scalars import Unfit, quote
+from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, File, Regex, ScalarKind, SecretFile
+from holdfast.config.schema.scalars import Unfit, file, quote
 from holdfast.config.sections.stored import StoredSection, Unsigned, set_canonical_address
 
 _WEB = ("http", "https")
 _ONLY_FOR = {
     "path": _WEB,
+    "method": _WEB,
+    "headers": _WEB,
+    "header_files": _WEB,
     "host": (*_WEB, "grpc"),
     "status": _WEB,
     "body": (*_WEB, "udp"),
     "sni": ("https",),
     "verify": ("https",),
     "ca_file": ("https",),
+    "cert_file": ("https",),
+    "key_file": ("https",),
     "send": ("udp",),
     "query": ("dns",),
     "record": ("dns",),
     "service": ("grpc",),
 }
 _SERVICE = 127
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_OWN_HEADERS = ("connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
+_SECRET_HEADERS = re.compile(r"(?i)authorization|x-auth|cookie|api-?key|password|secret|token")
 
 
 def _seconds(value: float) -> timedelta:
@@ -40,6 +49,50 @@ def _statuses(given: str) -> str:
     return given
 
 
+def split_header(given: str) -> tuple[str, str]:
+    """Split `Name: value`."""
+    name, _, value = given.partition(":")
+    return name, value.strip(" ")
+
+
+def _header_name(given: str) -> tuple[str, str]:
+    """Read `Name: value`. No message repeats the value, which may be a secret."""
+    name, value = split_header(given)
+    if ":" not in given or not _HEADER_NAME.fullmatch(name):
+        raise Unfit('is not a header: write its name, a colon and its value, in quotes, such as "X-Probe: holdfast"')
+    if name.lower() == "host":
+        raise Unfit("is the host header: use the field host")
+    if name.lower() in _OWN_HEADERS:
+        raise Unfit(f"is header {name}, which the probe itself decides: remove it")
+    return name, value
+
+
+def _header(given: str) -> str:
+    name, value = _header_name(given)
+    if not (value and value.isascii() and value.isprintable()):
+        raise Unfit(f"is header {name} with a value that is empty or not printable ASCII: correct it")
+    if _SECRET_HEADERS.search(name):
+        raise Unfit(f"is header {name}, which looks like a secret: write its value into a file, and use header_files")
+    return f"{name}: {value}"
+
+
+def _header_file(given: str) -> str:
+    name, value = _header_name(given)
+    try:
+        return f"{name}: {file(value)}"
+    except Unfit:
+        raise Unfit(f"is header {name} without a file: write its name, a colon and an absolute path") from None
+
+
+Header = Annotated[str, ScalarKind('HTTP header, such as `"X-Probe: holdfast"`', _header, quoted=True)]
+HeaderFile = Annotated[
+    str,
+    ScalarKind(
+        'HTTP header and the file that its value is in, such as `"Authorization: /etc/holdfast/probe-token"`',
+        _header_file,
+        quoted=True,
+    ),
+]
 Statuses = Annotated[str, ScalarKind("HTTP status code or range, such as `200` or `200-299`", _statuses, quoted=True)]
 
 
@@ -133,7 +186,20 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
         ),
     ] = 10
     source: Annotated[Address | None, FieldDoc("Source address of probes; `null` lets the kernel choose.")] = None
+    method: Annotated[Literal["GET", "HEAD"], FieldDoc("Method of the HTTP request; `HEAD` asks for no body.")] = "GET"
     path: Annotated[str, FieldDoc("Path of the HTTP request.")] = "/"
+    headers: Annotated[
+        tuple[Header, ...],
+        FieldDoc("Headers of the HTTP request, besides Host. For a secret use `header_files`.", alone=True),
+    ] = ()
+    header_files: Annotated[
+        tuple[HeaderFile, ...],
+        FieldDoc(
+            "Headers of the HTTP request whose values are in files, read again when they change. A file that every "
+            "user of the machine can read is refused.",
+            alone=True,
+        ),
+    ] = ()
     host: Annotated[str | None, FieldDoc("Host header; `null` for the address of the backend.")] = None
     sni: Annotated[
         str | None,
@@ -150,7 +216,18 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
         bool, FieldDoc("Whether the certificate must be valid for the name and signed by a trusted authority.")
     ] = True
     ca_file: Annotated[
-        File | None, FieldDoc("File of trusted authorities (PEM); `null` for those of this machine.")
+        File | None,
+        FieldDoc(
+            "File of trusted authorities (PEM); `null` for those of this machine. This file, `cert_file` and "
+            "`key_file` are read again when they change."
+        ),
+    ] = None
+    cert_file: Annotated[
+        File | None, FieldDoc("Client certificate (PEM), for backends that ask for one; `null` for none.")
+    ] = None
+    key_file: Annotated[
+        SecretFile | None,
+        FieldDoc("Private key of `cert_file` (PEM). Refused if every user of the machine can read it."),
     ] = None
 
     send: Annotated[str, FieldDoc("Text of the datagram that a udp check sends; the server must answer it.")] = ""
@@ -167,7 +244,13 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
         pairs = (text.partition("-") for text in self.status)
         return tuple((int(low), int(high or low)) for low, _, high in pairs)
 
+    @property
+    def secret_headers(self) -> tuple[tuple[str, str], ...]:
+        """Names of headers whose values are in files, with the files."""
+        return tuple(split_header(one) for one in self.header_files)
+
     def conflicts(self) -> Iterator[FieldConflict]:
+        yield from self._web_conflicts()
         for field, types in _ONLY_FOR.items():
             if self.type not in types and getattr(self, field) != getattr(_TYPICAL, field):
                 yield FieldConflict(
@@ -185,6 +268,19 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
             yield FieldConflict(("path",), "does not begin with a slash: write one")
         if not self.status:
             yield FieldConflict(("status",), "is empty, so that no answer would pass: list at least one status")
+
+    def _web_conflicts(self) -> Iterator[FieldConflict]:
+        if self.method == "HEAD" and self.body is not None:
+            yield FieldConflict(("body", "method"), "cannot match: the answer to HEAD has no body; use method: GET")
+        for field, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
+            if getattr(self, field) is not None and getattr(self, other) is None:
+                yield FieldConflict((field, other), f"needs {other} as well")
+        seen: set[str] = set()
+        for field in ("headers", "header_files"):
+            for name, _ in map(split_header, getattr(self, field)):
+                if name.lower() in seen:
+                    yield FieldConflict((field,), f"has header {name} a second time: remove one")
+                seen.add(name.lower())
 
 
 _TYPICAL = HealthCheck(type="http")

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.balancer.probing.checks import UncheckableTarget, find
 from holdfast.balancer.probing.checks.dns import DnsConversation, question
+from holdfast.balancer.probing.files import PROBE_FILES
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 from holdfast.config.sections.healthcheck import HealthCheck
 from tests.balancer.probing.harness import PATIENT, probe
@@ -36,7 +37,7 @@ def test_a_question_is_encoded_as_dns_has_it(name: str, encoded: bytes) -> None:
 def test_a_name_that_dns_cannot_have_is_refused(name: str) -> None:
     target = TargetSpec("ns1", HERE, 53, HealthCheck(type="dns", query=name))
     with pytest.raises(UncheckableTarget, match="ns1: query"):
-        find(target).prepare(target)
+        find(target).prepare(target, PROBE_FILES)
 
 
 @pytest.mark.parametrize(
@@ -116,5 +117,5 @@ def test_a_dns_server_is_asked_over_udp() -> None:
 def test_a_udp_check_needs_something_to_send() -> None:
     target = TargetSpec("web1", HERE, 53, HealthCheck(type="udp"))
     with pytest.raises(UncheckableTarget, match="web1: a udp check needs `send`"):
-        find(target).prepare(target)
+        find(target).prepare(target, PROBE_FILES)
     assert [conflict.fields for conflict in HealthCheck(type="udp").conflicts()] == [("send",)]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.balancer.probing.checks import ProbeVerdict, find
 from holdfast.balancer.probing.checks.grpc import GrpcConversation, request
+from holdfast.balancer.probing.files import PROBE_FILES
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 from holdfast.config.sections.healthcheck import HealthCheck
 
@@ -70,7 +71,7 @@ def test_padding_is_removed() -> None:
 
 
 def test_the_request_names_method_and_service() -> None:
-    said = find(TARGET).prepare(TARGET)().start()
+    said = find(TARGET).prepare(TARGET, PROBE_FILES)().start()
     assert isinstance(said, bytes)
     assert said.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     assert b"/grpc.health.v1.Health/Check" in said

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.balancer.probing.checks import ProbeVerdict, UncheckableTarget, find, registry
+from holdfast.balancer.probing.files import PROBE_FILES
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 from holdfast.config.sections.healthcheck import HealthCheck
 
@@ -26,7 +27,7 @@ def target(backend_header: str = "", **settings: object) -> TargetSpec:
 
 def verdict(*said: bytes, **settings: Any) -> ProbeVerdict | None:
     """What becomes of a backend that says this, piece by piece; an empty piece means that it closes."""
-    conversation = find(target(**settings)).prepare(target(**settings))()
+    conversation = find(target(**settings)).prepare(target(**settings), PROBE_FILES)()
     conversation.start()
     for piece in said:
         answer = conversation.feed(piece)
@@ -54,7 +55,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
 
 
 def test_the_request_names_the_host_and_asks_to_close() -> None:
-    said = find(target()).prepare(target(path="/health?x=1", host="www.example.org"))().start()
+    said = find(target()).prepare(target(path="/health?x=1", host="www.example.org"), PROBE_FILES)().start()
     assert isinstance(said, bytes)
     lines = said.split(b"\r\n")
     assert lines[:2] == [b"GET /health?x=1 HTTP/1.1", b"Host: www.example.org"]
@@ -68,20 +69,30 @@ def test_the_request_names_the_host_and_asks_to_close() -> None:
 )
 def test_without_a_host_the_address_is_named(address: str, port: int, host: str) -> None:
     plain = TargetSpec("web1", address, port, HealthCheck(type="http"))
-    said = find(plain).prepare(plain)().start()
+    said = find(plain).prepare(plain, PROBE_FILES)().start()
     assert isinstance(said, bytes)
     assert f"\r\nHost: {host}\r\n".encode() in said
+
+
+def test_head_and_headers_are_sent_and_replace_the_usual_ones() -> None:
+    asked = target(method="HEAD", headers=("X-Probe: holdfast: 1", "user-agent: mine"))
+    said = find(asked).prepare(asked, PROBE_FILES)().start()
+    assert isinstance(said, bytes)
+    lines = said.split(b"\r\n")
+    assert lines[0] == b"HEAD / HTTP/1.1"
+    assert b"X-Probe: holdfast: 1" in lines
+    assert [line for line in lines if line.lower().startswith(b"user-agent")] == [b"user-agent: mine"]
 
 
 @pytest.mark.parametrize("value", ["/a b", "/a\r\nX: y", "no-slash", ""])
 def test_a_path_that_would_break_the_request_is_refused(value: str) -> None:
     with pytest.raises(UncheckableTarget, match="web1: path"):
-        find(target()).prepare(target(path=value))
+        find(target()).prepare(target(path=value), PROBE_FILES)
 
 
 def test_a_body_that_is_no_regular_expression_is_refused() -> None:
     with pytest.raises(UncheckableTarget, match=r"web1: body '\(' is not a regular expression"):
-        find(target()).prepare(target(body="("))
+        find(target()).prepare(target(body="("), PROBE_FILES)
 
 
 @pytest.mark.parametrize(

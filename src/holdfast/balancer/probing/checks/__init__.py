@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import ssl
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -54,11 +55,23 @@ class Carrier(Enum):
     """UDP; `feed` gets one datagram at a time."""
 
 
+class CheckFiles(Protocol):
+    """Files that a check names. What is returned follows their changes; raises `UncheckableTarget`."""
+
+    def tls(self, target: TargetSpec) -> Callable[[], ssl.SSLContext]:
+        """Authorities and client certificate of the target."""
+        ...
+
+    def headers(self, target: TargetSpec) -> Callable[[], Mapping[str, str]]:
+        """Values of the headers that are in files, by name."""
+        ...
+
+
 class CheckType(NamedTuple):
     """A check type. `prepare` raises `UncheckableTarget` when the settings are invalid."""
 
     carrier: Carrier
-    prepare: Callable[[TargetSpec], Callable[[], Conversation]]
+    prepare: Callable[[TargetSpec, CheckFiles], Callable[[], Conversation]]
 
 
 class UncheckableTarget(Exception):

@@ -10,7 +10,14 @@ import itertools
 import struct
 from collections.abc import Callable, Mapping
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.checks import (
+    Carrier,
+    CheckFiles,
+    CheckType,
+    Conversation,
+    ProbeVerdict,
+    UncheckableTarget,
+)
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 _HEADER = struct.Struct(">HHHHHH")
@@ -59,7 +66,7 @@ def question(name: str, record: str) -> bytes:
     return encoded + b"\0" + struct.pack(">HH", RECORDS[record], _INTERNET)
 
 
-def prepare(target: TargetSpec) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec, _files: CheckFiles) -> Callable[[], Conversation]:
     check = target.check
     try:
         asked = question(check.query, check.record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict
+from holdfast.balancer.probing.checks import Carrier, CheckFiles, CheckType, Conversation, ProbeVerdict
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -143,7 +143,7 @@ def request(target: TargetSpec) -> bytes:
     )
 
 
-def prepare(target: TargetSpec) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec, _files: CheckFiles) -> Callable[[], Conversation]:
     said = request(target)
     return lambda: GrpcConversation(said)
 

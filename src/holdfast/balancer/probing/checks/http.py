@@ -1,4 +1,4 @@
-"""http: one GET on a new connection; the status, and if configured the body, decide.
+"""http: one GET or HEAD on a new connection; the status, and if configured the body, decide.
 
 The head must be complete, valid and at most 64 KiB. A redirect is a status like any other: it passes when its code is
 expected, fails when it is not, and is never followed (B20). Interim answers (1xx) are skipped. The body matters only
@@ -8,15 +8,22 @@ with a regular expression, which is searched in its first 64 KiB after chunked d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from holdfast import __version__
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.checks import (
+    Carrier,
+    CheckFiles,
+    CheckType,
+    Conversation,
+    ProbeVerdict,
+    UncheckableTarget,
+)
 from holdfast.balancer.probing.checks.body import Body, BodyError
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 from holdfast.config.schema.pattern import NotAPattern, Pattern, compile_pattern
-from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.config.sections.healthcheck import HealthCheck, split_header
 
 LIMIT = 64 << 10
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?\r?\n")
@@ -30,7 +37,8 @@ _WAIT = b""
 class Expectation(NamedTuple):
     """Expected answer of a target, read once from its settings."""
 
-    request: bytes
+    request: Callable[[], bytes]
+    """Request of the next probe; it changes with the files that its secret headers are in."""
     statuses: tuple[tuple[int, int], ...]
     body: Pattern | None
     backend_header: re.Pattern[bytes] | None
@@ -51,7 +59,7 @@ class HttpConversation:
         self._searches = 0
 
     def start(self) -> bytes:
-        return self._expected.request
+        return self._expected.request()
 
     def feed(self, data: bytes) -> bytes | ProbeVerdict:
         if self._body is not None:
@@ -140,7 +148,7 @@ def _unexpected(status: int, phrase: bytes, head: bytes, wanted: tuple[tuple[int
     return f"{found}, expected {ranges}"
 
 
-def expectation(target: TargetSpec) -> Expectation:
+def expectation(target: TargetSpec, files: CheckFiles) -> Expectation:
     check = target.check
     for name, value in (("path", check.path), ("host", check.host or "")):
         if re.search(r"[\s\x00-\x1f\x7f]", value):
@@ -152,17 +160,27 @@ def expectation(target: TargetSpec) -> Expectation:
     except NotAPattern as error:
         raise UncheckableTarget(f"{target.id}: body {check.body!r} is not a regular expression: {error}") from error
     header_ = header(target.backend_header) if target.backend_header else None
-    return Expectation(_request(check, target), check.ranges, body, header_)
+    return Expectation(_request(check, target, files), check.ranges, body, header_)
 
 
-def _request(check: HealthCheck, target: TargetSpec) -> bytes:
+def _request(check: HealthCheck, target: TargetSpec, files: CheckFiles) -> Callable[[], bytes]:
+    if check.header_files:
+        secrets = files.headers(target)
+        return lambda: _head(check, target, secrets())
+    fixed = _head(check, target, {})
+    return lambda: fixed
+
+
+def _head(check: HealthCheck, target: TargetSpec, secrets: Mapping[str, str]) -> bytes:
     address = f"[{target.address}]" if ":" in target.address else target.address
     port = "" if target.port == _PORTS.get(check.type) else f":{target.port}"
+    usual = {"User-Agent": f"holdfast/{__version__}", "Accept": "*/*"}
+    given = [*usual.items(), *map(split_header, check.headers), *secrets.items()]
+    headers = {name.lower(): f"{name}: {value}" for name, value in given}  # a configured one replaces the usual one
     lines = (
-        f"GET {check.path} HTTP/1.1",
+        f"{check.method} {check.path} HTTP/1.1",
         f"Host: {check.host or address + port}",
-        f"User-Agent: holdfast/{__version__}",
-        "Accept: */*",
+        *headers.values(),
         "Connection: close",
         "",
         "",
@@ -170,8 +188,8 @@ def _request(check: HealthCheck, target: TargetSpec) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def prepare(target: TargetSpec) -> Callable[[], Conversation]:
-    wanted = expectation(target)
+def prepare(target: TargetSpec, files: CheckFiles) -> Callable[[], Conversation]:
+    wanted = expectation(target, files)
     return lambda: HttpConversation(wanted)
 
 

@@ -2,19 +2,23 @@
 
 The requested name (SNI) and the name that the certificate must carry are the same: `sni`, else `host`, else the
 address. With `verify` off the name is still requested, and any certificate is accepted. Failures before the first byte
-of HTTP are L6, later ones L7 (B20).
+of HTTP are L6, later ones L7 (B20). A backend that asks for a client certificate gets that of `cert-file`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import re
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.checks import (
+    Carrier,
+    CheckFiles,
+    CheckType,
+    Conversation,
+    ProbeVerdict,
+    UncheckableTarget,
+)
 from holdfast.balancer.probing.checks.http import Expectation, HttpConversation, expectation
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
@@ -83,42 +87,6 @@ class HttpsConversation:
         return ProbeVerdict(False, ProbeCode.L6RSP, f"the TLS handshake failed: {error.reason or error}")
 
 
-class TrustStore:
-    """Trusted authorities. A replaced CA file takes effect with the next probe."""
-
-    def __init__(self, ca_file: str, *, verify: bool) -> None:
-        self._ca_file = ca_file
-        self._verify = verify
-        self._stamp = self._file_stamp()
-        self._context = self._load()
-
-    def context(self) -> ssl.SSLContext:
-        with contextlib.suppress(OSError):  # the file is being replaced: the last good one stays
-            stamp = self._file_stamp()
-            if stamp != self._stamp:
-                self._context = self._load()
-                self._stamp = stamp
-        return self._context
-
-    def _file_stamp(self) -> tuple[int, int]:
-        if not self._ca_file:
-            return 0, 0
-        found = Path(self._ca_file).stat()
-        return found.st_mtime_ns, found.st_ino
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self._ca_file or None)
-        if not self._verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        context.set_alpn_protocols(["http/1.1"])
-        return context
-
-
-trusted = functools.lru_cache(maxsize=64)(TrustStore)
-"""Shared by all targets, because loading the authorities of a machine takes tens of milliseconds."""
-
-
 def name_of(target: TargetSpec) -> str:
     """The name to request, and to find in the certificate (protection: B20)."""
     host = target.check.host or ""
@@ -127,21 +95,16 @@ def name_of(target: TargetSpec) -> str:
     return target.check.sni or host or target.address
 
 
-def prepare(target: TargetSpec) -> Callable[[], Conversation]:
-    check = target.check
+def prepare(target: TargetSpec, files: CheckFiles) -> Callable[[], Conversation]:
     name = name_of(target)
-    expected = expectation(target)
+    expected = expectation(target, files)
+    context = files.tls(target)
     try:
-        trust = trusted(check.ca_file or "", verify=check.verify)
         # Fails here, and not at the first probe, when the name is not valid in TLS.
-        HttpsConversation(trust.context(), name, expected)
-    except OSError as error:
-        raise UncheckableTarget(
-            f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}"
-        ) from error
+        HttpsConversation(context(), name, expected)
     except ValueError as error:
         raise UncheckableTarget(f"{target.id}: {name!r} is not a valid TLS name: {error}") from error
-    return lambda: HttpsConversation(trust.context(), name, expected)
+    return lambda: HttpsConversation(context(), name, expected)
 
 
 CHECK = CheckType(Carrier.STREAM, prepare)

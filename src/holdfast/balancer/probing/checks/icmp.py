@@ -11,7 +11,7 @@ import secrets
 import struct
 from collections.abc import Callable, Iterator
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict
+from holdfast.balancer.probing.checks import Carrier, CheckFiles, CheckType, Conversation, ProbeVerdict
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 _HEADER = struct.Struct("!BBHHH")
@@ -110,7 +110,7 @@ _tokens = itertools.count(secrets.randbits(31) << 32)
 """Starts at random, because two probers on one machine receive each other's replies on raw sockets."""
 
 
-def prepare(target: TargetSpec) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec, _files: CheckFiles) -> Callable[[], Conversation]:
     family = 6 if ":" in target.address else 4
     return lambda: EchoConversation(family, next(_tokens))
 

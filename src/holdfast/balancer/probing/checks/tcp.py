@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict
+from holdfast.balancer.probing.checks import Carrier, CheckFiles, CheckType, Conversation, ProbeVerdict
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 _OPEN = ProbeVerdict(True, ProbeCode.L4OK)
@@ -21,7 +21,7 @@ class TcpConversation:
         return ProbeVerdict(False, ProbeCode.L4TOUT)
 
 
-def prepare(_target: TargetSpec) -> Callable[[], Conversation]:
+def prepare(_target: TargetSpec, _files: CheckFiles) -> Callable[[], Conversation]:
     conversation = TcpConversation()  # stateless, so one serves all probes
     return lambda: conversation
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.checks import (
+    Carrier,
+    CheckFiles,
+    CheckType,
+    Conversation,
+    ProbeVerdict,
+    UncheckableTarget,
+)
 from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 from holdfast.config.schema.pattern import NotAPattern, Pattern, compile_pattern
 
@@ -31,7 +38,7 @@ class UdpConversation:
         return ProbeVerdict(False, ProbeCode.L7TOUT, "no answer")
 
 
-def prepare(target: TargetSpec) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec, _files: CheckFiles) -> Callable[[], Conversation]:
     check = target.check
     if not check.send:
         raise UncheckableTarget(f"{target.id}: a udp check needs `send`, a text that the server answers")
