@@ -36,6 +36,7 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Delete, Operation, Put, Store
@@ -274,7 +275,10 @@ class HostHarness:
         settings = ReconcilerSettings(
             self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path
         )
-        self.reconciler = AgentReconciler(ME, watchers, target, memories, context, settings, inline)
+        brake_memory = BrakeMemory(self.folder / "deletes", BOOT)
+        self.reconciler = AgentReconciler(
+            ME, watchers, target, memories, context, settings, inline, brake_memory=brake_memory
+        )
         await self.reconciler.run(self.stopping)
         self.reconciler = None
 

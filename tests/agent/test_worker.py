@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import WorkerReport, report
-from holdfast.store.api import Entry
+from holdfast.store.api import Delete, Entry, Operation, Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.etcd import EtcdCluster
@@ -78,12 +78,16 @@ class Agent:
         self.process = Process([HOLDFAST, "agent", *self._flags], log=base / "log")
 
     def put(self, key: bytes, value: bytes) -> None:
-        asyncio.run(self._put(key, value))
+        self.write(Put(key, value))
 
-    async def _put(self, key: bytes, value: bytes) -> None:
+    def write(self, *operations: Operation) -> None:
+        """Write everything at one revision."""
+        asyncio.run(self._write(operations))
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
         store = EtcdStore(Connection((self._url,)))
         try:
-            await store.put(key, value)
+            await store.txn((), operations)
         finally:
             await store.close()
 
@@ -102,8 +106,14 @@ class Agent:
         self.put(HOST.key(self.region, name), HOST.encode(Host.of(name, spec)))
 
     def runs(self, node: str, workload: str, prefix: str) -> None:
+        self.write(self.workload(node, workload, prefix))
+
+    def workload(self, node: str, workload: str, prefix: str) -> Put:
         one = Endpoint.of(self.region, endpoint(node, workload, prefix).spec)
-        self.put(ENDPOINT.key(self.region, one.name), ENDPOINT.encode(one))
+        return Put(ENDPOINT.key(self.region, one.name), ENDPOINT.encode(one))
+
+    def deletion(self, node: str, workload: str) -> Delete:
+        return Delete(self.workload(node, workload, "10.66.0.0/32").key)
 
     def held(self) -> FileContent:
         return load(self.kernel)
@@ -178,6 +188,27 @@ def test_an_agent_programs_its_peers_reports_and_a_kill_changes_nothing(agent: A
     wait_until(lambda: agent.pid("peers") not in (None, pid), "the agent is back", within=_PATIENCE)
     wait_until(lambda: bool(agent.tell("peers").result), "it has looked at everything", within=_PATIENCE)
     assert agent.held() == before
+
+
+def test_C27_an_agent_that_is_killed_within_the_minute_still_knows_what_it_deleted(agent: Agent) -> None:
+    node, prefixes = f"{agent.host}-b", [f"10.66.0.{number}/32" for number in range(30)]
+    agent.write(*[agent.workload(node, f"w{n}", prefix) for n, prefix in enumerate(prefixes)])
+    agent.process.start()
+    for prefix in prefixes:
+        agent.comes_to_have(prefix)
+    agent.write(*[agent.deletion(node, f"w{n}") for n in range(15)])
+    wait_until(lambda: not any(map(agent.has, prefixes[:15])), "15 routes are deleted", within=_PATIENCE)
+    agent.process.kill_tree()
+    agent.write(*[agent.deletion(node, f"w{n}") for n in range(15, 21)])
+    agent.process.start()
+
+    def is_held() -> bool:
+        worker = agent.worker("peers")
+        return worker is not None and worker.state == "held: brake"
+
+    wait_until(is_held, f"the brake holds:\n{agent.process.output}", within=_PATIENCE)
+    assert all(map(agent.has, prefixes[15:]))
+    assert "would delete 21 of" in agent.ask("gate", "list").stdout
 
 
 def test_a_restored_store_keeps_its_routes_until_it_is_adopted_on_the_host(agent: Agent) -> None:

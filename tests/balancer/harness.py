@@ -27,6 +27,7 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.testing import Node
 from holdfast.testing.fakes.dataplane import FakeDataplane
 
@@ -124,6 +125,7 @@ class BalancerHarness:
             context,
             sync_interval=config.sync_interval,
             source=WantedVips(balancer, clock),
+            brake_memory=BrakeMemory(self._folder / "deletes", "boot-1"),
         )
         self.reconciler.complete(1)
         self.node.run(self.reconciler.run(asyncio.Event()))

@@ -43,6 +43,7 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.intents.memory import PauseMemory
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.store_guard import StoreGuard
 from holdfast.runtime.store_memory import StoreMemory
@@ -99,6 +100,7 @@ class AgentReconciler:
         settings: ReconcilerSettings | None = None,
         offload: Offload = asyncio.to_thread,
         own_intents: Callable[[], Iterable[Intent]] = tuple,
+        brake_memory: BrakeMemory | None = None,
     ) -> None:
         """`watchers` are in order of precedence; `memories` has one memory per source; `own_intents` returns those of
         this machine."""
@@ -131,7 +133,7 @@ class AgentReconciler:
         self._vitals = context.vitals
         self._offload = offload
         self._compaction: asyncio.Task[None] | None = None
-        self.loop: Reconciler[ClaimKey, Claim] = Reconciler(self._place(), context, self._settings.pace)
+        self.loop: Reconciler[ClaimKey, Claim] = Reconciler(self._place(), context, self._settings.pace, brake_memory)
         self.intents = AppliedIntents(context, self.loop, self.pause_gate, self._all_intents)
 
     @property

@@ -44,6 +44,7 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.intents.store import FileIntents
 from holdfast.runtime.paths import RolePaths
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.runtime.tasks import until_first
@@ -106,7 +107,14 @@ class AgentJob:
         settings = reconciler_settings(config, self._store_addresses.addresses)
         intents, here = FileIntents(worker.paths, worker.name, worker.clock), Scope(ScopeKind.HOST, host)
         self.reconciler = reconciler = AgentReconciler(
-            host, [source], target, memories, worker.context, settings, own_intents=intents.all
+            host,
+            [source],
+            target,
+            memories,
+            worker.context,
+            settings,
+            own_intents=intents.all,
+            brake_memory=BrakeMemory(worker.paths.deletes(worker.name), boot_id()),
         )
         self._intents = IntentCommands(
             worker.context, reconciler.loop, reconciler.intents, reconciler.sync_gate, here, intents

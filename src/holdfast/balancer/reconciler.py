@@ -36,6 +36,7 @@ from holdfast.reconcile import Away, PauseGate, Synced, SyncGate
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.tasks import until_first
 
@@ -70,6 +71,7 @@ class VipReconciler:
         source: WantedVips,
         namespace: Callable[[], str] = lambda: "",
         on_tick: Callable[[Instant], None] = lambda _now: None,
+        brake_memory: BrakeMemory | None = None,
     ) -> None:
         """`namespace` returns the network namespace to probe from; a reload can change it. `on_tick` is called
         several times a second, for what else changes by itself (an intent that expires)."""
@@ -106,6 +108,7 @@ class VipReconciler:
             self._place(),
             context,
             LoopTimings(audit=sync_interval, recheck=Duration(milliseconds=500)),
+            brake_memory,
         )
 
     def _place(self) -> Place[VipKey, Value]:

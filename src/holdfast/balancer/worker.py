@@ -30,9 +30,11 @@ from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.runtime.control import Request, Who
+from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.intents.store import FileIntents
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_guard import Offload
 from holdfast.runtime.tasks import until_first
@@ -76,6 +78,7 @@ class BalancerJob:
             source=self._source(),
             namespace=lambda: worker.config.balancer.netns or "",
             on_tick=self._tick,
+            brake_memory=BrakeMemory(worker.paths.deletes(worker.name), boot_id()),
         )
         own, context, reconciler = FileIntents(worker.paths, worker.name, worker.clock), worker.context, self.reconciler
         self._commands = commands = BalancerCommands(

@@ -107,7 +107,7 @@ class Brake(Generic[K, V]):
             self._note_plan(event, now)
         elif event.change.op is Op.DELETE and event.error is None:
             key = event.change.key
-            if self.uses_limit(event.change) and not self._allows(key, now):
+            if self._spends(event.change, now):
                 self._deleted.setdefault(self._kinds.of(key), deque()).append(now)
             self._allowed.discard(key)
             self._release(key)
@@ -116,10 +116,13 @@ class Brake(Generic[K, V]):
     def window(self, going: Iterable[Change[K, V]], now: Instant) -> Mapping[str, Counter[Instant]]:
         """Count the deletes of the window by kind and time, with those that are about to be applied."""
         found = {kind: Counter(times) for kind, times in self._deleted.items() if self._recent(kind, now)}
-        for change in going:
-            if change.op is Op.DELETE and self.uses_limit(change) and not self._allows(change.key, now):
-                found.setdefault(self._kinds.of(change.key), Counter())[now] += 1
+        for kind, count in self.spent(going, now).items():
+            found.setdefault(kind, Counter())[now] += count
         return found
+
+    def spent(self, going: Iterable[Change[K, V]], now: Instant) -> Counter[str]:
+        """Count by kind the deletes among these changes that leave less of the limit to later ones."""
+        return Counter(self._kinds.of(change.key) for change in going if self._spends(change, now))
 
     def recall(self, kind: str, at: Instant, count: int) -> None:
         """Add deletes that were applied before this process or this term began."""
@@ -151,6 +154,9 @@ class Brake(Generic[K, V]):
         """Hold again what was released once and is not applied yet. Returns False if there is no such delete."""
         had, self._allowed = bool(self._allowed), set()
         return had
+
+    def _spends(self, change: Change[K, V], now: Instant) -> bool:
+        return change.op is Op.DELETE and self.uses_limit(change) and not self._allows(change.key, now)
 
     def _allows(self, key: K, now: Instant) -> bool:
         """Return whether an operator allowed this delete: once it is applied, it leaves the limit of later ones as it

@@ -34,6 +34,10 @@ class RolePaths:
     def decisions(self) -> Path:
         return self.state / "decisions"
 
+    def deletes(self, worker: str) -> Path:
+        """Deletes of a worker in the brake's sliding minute."""
+        return self.runtime / f"{self.role}.{worker}.deletes"
+
     def socket(self, worker: str = "") -> Path:
         return self.runtime / (f"{self.role}.{worker}.sock" if worker else f"{self.role}.sock")
 
@@ -50,15 +54,17 @@ class RolePaths:
                 raise FolderError(f"cannot write to {folder}: set {setting} to a writable folder, or run as its owner")
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
-    """Replace a file so that it has either the old content or the new one, never a part."""
+def write_atomically(path: Path, content: bytes, mode: int = 0o640, *, sync: bool = True) -> None:
+    """Replace a file so that it has either the old content or the new one, never a part. Without `sync` that holds for
+    a process that is killed, not for a machine that loses power."""
     new = path.with_name(path.name + ".new")
     fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         rest = memoryview(content)
         while rest:  # a disk that fills up accepts a part first
             rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
     new.replace(path)

@@ -39,6 +39,7 @@ from holdfast.reconcile.change import K, V
 from holdfast.reconcile.gate import BRAKE_GATE
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.waiting import Waiting
+from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.reconciler.dirty import Dirty, Taken
 from holdfast.runtime.reconciler.narrator import DecisionNarrator
 from holdfast.runtime.reconciler.outstanding import OutstandingChange, describe
@@ -63,7 +64,14 @@ class _Ending(Exception):
 class Reconciler(Generic[K, V]):
     """Reconciles one place: keeps its target as its source wants it, as far as its gates allow."""
 
-    def __init__(self, place: Place[K, V], context: Context, timings: LoopTimings | None = None) -> None:
+    def __init__(
+        self,
+        place: Place[K, V],
+        context: Context,
+        timings: LoopTimings | None = None,
+        brake_memory: BrakeMemory | None = None,
+    ) -> None:
+        """`brake_memory` keeps the brake's sliding minute over a restart."""
         self.place = place
         self.dirty: Dirty[K] = Dirty(context.clock)
         self._counts = place.brake.counts if place.brake is not None and place.moves is not None else None
@@ -89,6 +97,9 @@ class Reconciler(Generic[K, V]):
         """Marks that the current turn works on: they wait as well, until it ends."""
         self._in_turn = False
         self._stopping = asyncio.Event()
+        self._brake_memory = brake_memory
+        if place.brake is not None and brake_memory is not None:
+            brake_memory.recall(place.brake, context.clock.now())
         self._vitals.consumes(self)
         self._vitals.audited(self._timings.audit)  # the first full pass gets a whole interval as well
 
@@ -353,7 +364,7 @@ class Reconciler(Generic[K, V]):
         for batch in self._batches(made.ready):
             if self._stopping.is_set():
                 raise _Ending
-            outcomes = await self._apply(await self._still_wanted(batch))
+            outcomes = await self._apply_recorded(await self._still_wanted(batch))
             self._note(outcomes)
             self._vitals.attempted(success=False)  # C4: a worker between slow batches is consuming, not stalled
             stopped = next((outcome.error for outcome in outcomes if outcome.stop), None)
@@ -403,6 +414,22 @@ class Reconciler(Generic[K, V]):
             self.dirty.mark(split)
             return rest
         return [change for change in batch if change.key not in back]
+
+    async def _apply_recorded(self, batch: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
+        """Apply a batch whose deletes the brake must know of after a restart, too."""
+        brake, memory = self.place.brake, self._brake_memory
+        if brake is None or memory is None:
+            return await self._apply(batch)
+        now = self._clock.now()
+        added = memory.add(brake, batch, now)
+        try:
+            outcomes = await self._apply(batch)
+        except Away:
+            memory.take_back(brake, added, now)
+            raise
+        failed = [outcome.change for outcome in outcomes if outcome.error is not None]
+        memory.take_back(brake, brake.spent(failed, now), now)
+        return outcomes
 
     async def _apply(self, batch: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
         outcomes = list(await self.place.target.apply(batch)) if batch else []
