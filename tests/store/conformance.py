@@ -98,9 +98,9 @@ async def refusal(call: Awaitable[object]) -> type[StoreError]:
 
 
 @contextlib.asynccontextmanager
-async def watching(store: Store, prefix: bytes) -> AsyncIterator[View]:
+async def watching(store: Store, *prefixes: bytes) -> AsyncIterator[View]:
     """A watch whose first snapshot has been read."""
-    async with contextlib.aclosing(store.watch(prefix)) as news:  # type: ignore[type-var]  # a generator in both
+    async with contextlib.aclosing(store.watch(*prefixes)) as news:  # type: ignore[type-var]  # a generator in both
         first = await anext(news)
         assert isinstance(first, Snapshot)
         yield View(news, first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER, Events, OwnKey, Snapshot, Store
@@ -43,13 +43,15 @@ async def until(condition: Callable[[], bool], within: float = PATIENCE) -> None
 class Follower:
     """Follows a prefix in the background and keeps what it would look like to a reader that trusts the watch."""
 
-    def __init__(self, store: Store, prefix: bytes, own: OwnKey | None = None, *, gather: Duration = GATHER) -> None:
+    def __init__(
+        self, store: Store, prefix: bytes | Sequence[bytes], own: OwnKey | None = None, *, gather: Duration = GATHER
+    ) -> None:
         self.seen: dict[bytes, tuple[int, bytes]] = {}
         self.history: list[tuple[int, bytes]] = []
         self.snapshots: list[Snapshot] = []
         self.batches: list[Events] = []
         self._store = store
-        self._prefix = prefix
+        self._prefixes = (prefix,) if isinstance(prefix, bytes) else prefix
         self._own = own
         self._gather = gather
         self._task: asyncio.Task[None] | None = None
@@ -71,12 +73,12 @@ class Follower:
         return max(last, self.snapshots[-1].revision)
 
     async def _follow(self) -> None:
-        async for item in self._store.watch(self._prefix, own=self._own, gather=self._gather):
+        async for item in self._store.watch(*self._prefixes, own=self._own, gather=self._gather):
             if isinstance(item, Snapshot):
                 self.snapshots.append(item)
                 self.seen = {entry.key: (entry.mod_revision, entry.value) for entry in item.items}
                 continue
-            if not item.batch:
+            if not item.batch and not item.skipped:
                 continue
             self.batches.append(item)
             for event in item.batch:

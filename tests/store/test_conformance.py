@@ -647,6 +647,31 @@ async def test_a_watch_does_not_hear_of_other_prefixes(store: Store) -> None:
 
 
 @conforms
+async def test_a_watch_of_several_prefixes_begins_with_all_of_them_at_one_revision(store: Store) -> None:
+    await store.txn([], [Put(key, b"") for key in (b"a/1", b"b/1", b"m/1", b"z/1", b"z0")])
+    last = await store.put(b"m/2", b"")
+    async with watching(store, b"z/", b"a/", b"m/") as view:
+        assert [entry.key for entry in view.first.items] == [b"a/1", b"m/1", b"m/2", b"z/1"]
+        assert view.first.revision == last
+
+
+@conforms
+async def test_a_watch_of_several_prefixes_is_in_one_order_and_skips_what_lies_between(store: Store) -> None:
+    async with watching(store, b"z/", b"a/", b"m/") as view:
+        await store.put(b"z/1", b"")
+        await store.txn([], [Put(key, b"1") for key in (b"m/1", b"b/1", b"a/1")])
+        await store.delete(b"z/1")
+        await store.put(b"A", b"")
+        await store.put(b"z0", b"")
+        last = await store.put(b"n", b"")
+        assert await view.until(last) == {b"a/1": b"1", b"m/1": b"1"}
+    order = [(event.mod_revision, event.key) for news in view.events for event in news.batch]
+    assert [key for _, key in order] == [b"z/1", b"m/1", b"a/1", b"z/1"]
+    assert order == sorted(order, key=lambda each: each[0])
+    assert sum(news.skipped for news in view.events) == 2
+
+
+@conforms
 async def test_a_watch_of_the_empty_prefix_receives_everything(store: Store) -> None:
     async with watching(store, b"") as view:
         await store.put(b"\0", b"")

@@ -103,7 +103,7 @@ class TxnResult(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything under the prefix at `revision`. Any but the first means that continuity was lost.
+    """Everything under the prefixes at `revision`. Any but the first means that continuity was lost.
 
     For a reader that passed what it holds (`watch(…, held=…)`), `unchanged` has the keys that exist with the
     mod_revision that the reader holds, and `items` all others. For other readers `unchanged` is empty. The list belongs
@@ -147,14 +147,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(msgspec.Struct, frozen=True):
-    """Changes in revision order; `revision` is that of the last one. `head` is the store's revision when they were
-    sent: it is ahead of `revision` while a watch catches up. `own` is set, with an empty batch, when the own key lies
-    outside the prefix: the revision of a write of it, by which all earlier changes have been delivered."""
+    """Changes in revision order, every revision whole; `revision` is that of the last one, skipped ones included.
+    `head` is the store's revision when they were sent: it is ahead of `revision` while a watch catches up. `own` is
+    set, with an empty batch, when the own key lies outside what the stream covers: the revision of a write of it, by
+    which all earlier changes have been delivered. `skipped` counts changes of other keys between the prefixes."""
 
     revision: int
     batch: Sequence[Event]
     head: int = 0
     own: int = 0
+    skipped: int = 0
 
 
 class OwnKey(msgspec.Struct, frozen=True):
@@ -281,14 +283,17 @@ class Store(Protocol):
 
     def watch(
         self,
-        prefix: bytes,
-        *,
+        *prefixes: bytes,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
         gather: Duration = GATHER,
     ) -> AsyncIterator[Snapshot | Events]:
         """Yield a `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost.
+
+        Several `prefixes` are listed at one revision and followed in one order, by one stream over every key from the
+        first prefix to the last: two watches drift, even on one stream. Changes of other keys on it are skipped with
+        their values undecoded, and the watch resumes after them as after any other.
 
         The watch never ends and never raises `StoreAway`: it yields nothing while the store is unreachable. Before the
         first snapshot a store that refuses us raises `StoreRefused`; later the watch keeps retrying.

@@ -131,14 +131,13 @@ class EtcdStore:
 
     def watch(
         self,
-        prefix: bytes,
-        *,
+        *prefixes: bytes,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
         gather: Duration = GATHER,
     ) -> AsyncIterator[Snapshot | Events]:
-        return Watch(self._gateway, self._own, self._rng, prefix, own, held, parts, gather, self._relist_spread).run()
+        return Watch(self._gateway, self._own, self._rng, prefixes, own, held, parts, gather, self._relist_spread).run()
 
     async def grant(self, ttl: Duration) -> int:
         if ttl < _MIN_TTL:

@@ -453,10 +453,10 @@ def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
     """Lists of this kind get no answer."""
     prefixes, everything = {kind.prefix(REGION) for kind in kinds}, FakeClient.list_all
 
-    async def some(self: FakeClient, prefix: bytes) -> Snapshot:
-        if prefix in prefixes:
+    async def some(self: FakeClient, listed: Sequence[bytes]) -> Snapshot:
+        if not prefixes.isdisjoint(listed):
             raise StoreAway("no list for now")
-        return await everything(self, prefix)
+        return await everything(self, listed)
 
     with patch.object(FakeClient, "list_all", some):
         yield

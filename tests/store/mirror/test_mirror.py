@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -345,14 +345,13 @@ class Remembering(FakeClient):
 
     async def watch(
         self,
-        prefix: bytes,
-        *,
+        *prefixes: bytes,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
         gather: Duration = GATHER,
     ) -> AsyncGenerator[Snapshot | Events, None]:
-        async for seen in super().watch(prefix, own=own, held=held, parts=parts, gather=gather):
+        async for seen in super().watch(*prefixes, own=own, held=held, parts=parts, gather=gather):
             self.handed_out.append(seen)
             yield seen
 
@@ -429,11 +428,11 @@ async def give_up(error: StoreAway) -> None:
     raise error
 
 
-async def half_a_list(gateway: Gateway, prefix: bytes, wait: Wait) -> AsyncGenerator[Snapshot, None]:
+async def half_a_list(gateway: Gateway, prefixes: Sequence[bytes], wait: Wait) -> AsyncGenerator[Snapshot, None]:
     """Stands in for a list that is complete or not at all: it takes what it has for all when the connection breaks."""
     last: Snapshot | None = None
     try:
-        async with aclosing(full_list(gateway, prefix, give_up)) as parts:
+        async with aclosing(full_list(gateway, prefixes, give_up)) as parts:
             async for last in parts:
                 yield last
     except StoreAway:

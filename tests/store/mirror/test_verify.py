@@ -37,7 +37,7 @@ def play(scene: Callable[[World, FakeClient, Mirror[str]], Awaitable[None]], key
 
 def test_a_quiet_store_agrees_at_once() -> None:
     async def scene(_world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
-        await verify_mirror(reader, PREFIX, mirror)
+        await verify_mirror(reader, mirror)
         assert len(mirror.objects) == 300
 
     play(scene)
@@ -48,7 +48,7 @@ def test_a_key_that_only_the_mirror_has_is_named() -> None:
         reader.link.mute_watches()
         await world.connect("another writer").delete(PREFIX + b"7")
         with pytest.raises(Away, match="the watch is behind a fresh list, for example at /things/7"):
-            await verify_mirror(reader, PREFIX, mirror)
+            await verify_mirror(reader, mirror)
 
     play(scene)
 
@@ -64,7 +64,7 @@ def test_a_store_that_never_rests_agrees_all_the_same() -> None:
 
         changing = asyncio.create_task(change())
         for _ in range(20):
-            await verify_mirror(reader, PREFIX, mirror)
+            await verify_mirror(reader, mirror)
         assert not changing.done(), "nothing changed meanwhile: this proves nothing"
         changing.cancel()
 
@@ -79,7 +79,7 @@ def test_a_mirror_that_misses_something_does_not_agree(missed: int) -> None:
         for number in range(missed):
             await writer.put(PREFIX + b"new %04d" % number, b"two")
         with pytest.raises(Away, match="the watch is behind a fresh list, for example at /things/new 0000"):
-            await verify_mirror(reader, PREFIX, mirror)
+            await verify_mirror(reader, mirror)
 
     play(scene)
 
@@ -88,6 +88,6 @@ def test_a_store_that_does_not_answer_is_away() -> None:
     async def scene(_world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
         reader.link.cut()
         with pytest.raises(Away):
-            await verify_mirror(reader, PREFIX, mirror)
+            await verify_mirror(reader, mirror)
 
     play(scene)

@@ -114,8 +114,8 @@ class SourceWatcher:
 
     async def refresh(self) -> None:
         """Return when a fresh, linearizable list equals what is known here. Raises `Away`."""
-        for mirror, prefix in zip(self.mirrors(), self._prefixes(), strict=True):
-            await verify_mirror(self.store, prefix, mirror)
+        for mirror in self.mirrors():
+            await verify_mirror(self.store, mirror)
 
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         """Return whether an operator released the syncer's brake for the revision that this delete follows from."""
@@ -198,14 +198,14 @@ class SourceWatcher:
         """Keep the reason, and log it when it is a new one."""
         if self._refusals.get(mirror) != str(error):
             self._refusals[mirror] = str(error)
-            prefix = mirror.prefix.decode()
+            prefix = mirror.prefixes[0].decode()
             log.error("watch refused; programmed state stays", source=self.name, prefix=prefix, error=str(error))
 
     @property
     def refusal(self) -> str:
         """Reason for which the store refuses a list that this source lacks, with its prefix; empty if it does not."""
         lacking = (mirror for mirror in (*self.mirrors(), self._intents) if not mirror.synced)
-        found = ((mirror.prefix.decode(), self._refusals.get(mirror, "")) for mirror in lacking)
+        found = ((mirror.prefixes[0].decode(), self._refusals.get(mirror, "")) for mirror in lacking)
         return next((f"{prefix} cannot be read: {why}" for prefix, why in found if why), "")
 
     async def _collect_changes(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
@@ -224,9 +224,6 @@ class SourceWatcher:
     def mirrors(self) -> tuple[Mirror[Any], ...]:
         """The mirrors of hosts, endpoints and migrations."""
         return self._hosts, self._endpoints, self._migrations
-
-    def _prefixes(self) -> Iterable[bytes]:
-        return HOST.prefix(self.region), ENDPOINT.prefix(self.region), MIGRATION.prefix(self.region)
 
     def _revision(self, key: bytes) -> int:
         hosts, endpoints, migrations = self.mirrors()

@@ -184,13 +184,12 @@ class ServicesWatcher:
 
     async def refresh(self) -> None:
         """Return when a linearizable list of the services equals the mirror."""
-        await verify_mirror(self._store, from_store.prefix(self._region), self._items)
+        await verify_mirror(self._store, self._items)
 
     async def _refresh_all(self) -> None:
         """Return when a linearizable list of everything watched equals the mirrors. Raises `Away`."""
-        prefixes = (from_store.prefix(self._region), *(kind.prefix(self._region) for kind in (HOST, ENDPOINT, INTENT)))
-        for prefix, mirror in zip(prefixes, self._mirrors(), strict=True):
-            await verify_mirror(self._store, prefix, mirror)
+        for mirror in self._mirrors():
+            await verify_mirror(self._store, mirror)
 
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
         """Write intents, wait for the watch to deliver them, and save them."""
@@ -221,7 +220,7 @@ class ServicesWatcher:
 
     async def _run_mirror(self, mirror: Mirror[Any]) -> None:
         def refused(error: StoreError) -> None:
-            prefix = mirror.prefix.decode()
+            prefix = mirror.prefixes[0].decode()
             log.error("cannot watch the store; keeping the last known services", prefix=prefix, error=str(error))
 
         await mirror.keep_running(refused, _RECHECK)

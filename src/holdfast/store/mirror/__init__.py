@@ -1,1 +1,1 @@
-"""Mirror: a prefix of the store in memory, complete and in order."""
+"""Mirror: prefixes of the store in memory, complete and in order."""

@@ -1,4 +1,4 @@
-"""A watched prefix as a dict of decoded objects, with the changes since its reader last took them.
+"""Watched prefixes as a dict of decoded objects, with the changes since its reader last took them.
 
 Promises: a snapshot is applied whole or not at all (C14); an object that compares equal has not changed, however often
 it is listed (C15); an unreadable value is present, not absent (C39): its last good object stays, and without one the
@@ -59,17 +59,17 @@ class Mirror(Generic[T]):
     def __init__(
         self,
         store: Store,
-        prefix: bytes,
+        prefix: bytes | Sequence[bytes],
         decode: Callable[[bytes, bytes], T | Bad],
         *,
         own: OwnKey | None = None,
         now: Now = boot_now,
         gather: Duration = GATHER,
     ) -> None:
-        """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND skips the key. Under load the
-        mirror is late by up to `gather`, see `Store.watch`."""
+        """Several prefixes are one view, always of one revision. `decode` gets key and value and never raises; `Bad`
+        with reason OTHER_KIND skips the key. Under load the mirror is late by up to `gather`, see `Store.watch`."""
         self._store = store
-        self.prefix = prefix
+        self.prefixes = (prefix,) if isinstance(prefix, bytes) else tuple(prefix)
         self._decode = decode
         self._own = own
         self._now = now
@@ -85,7 +85,9 @@ class Mirror(Generic[T]):
         self._rewinds = 0
         self._revision = 0
         self._head = 0
-        self._own_seen = 0
+        self._passed = 0
+        """Revision of an own write, or of a skipped change."""
+        self._skipped = 0
         self._moved = asyncio.Event()
 
     @property
@@ -132,9 +134,14 @@ class Mirror(Generic[T]):
 
     @property
     def seen_revision(self) -> int:
-        """The revision up to which every change is known to be applied: writes of the own key raise it, too, because
-        they come by the same stream."""
-        return max(self._revision, self._own_seen)
+        """The revision up to which every change is known to be applied: writes of the own key and skipped changes raise
+        it, too, because they come by the same stream."""
+        return max(self._revision, self._passed)
+
+    @property
+    def skipped(self) -> int:
+        """Number of changes of other keys that the stream has delivered so far."""
+        return self._skipped
 
     @property
     def backlog(self) -> int:
@@ -190,7 +197,7 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follow the store for ever. While the store is unreachable, everything stays as it is."""
-        watch = self._store.watch(self.prefix, own=self._own, held=_Held(self), parts=True, gather=self._gather)
+        watch = self._store.watch(*self.prefixes, own=self._own, held=_Held(self), parts=True, gather=self._gather)
         async for seen in watch:
             self._settled = False
             if isinstance(seen, Snapshot):
@@ -257,7 +264,7 @@ class Mirror(Generic[T]):
         await _in_slices(_portions([*gone, *fresh.objects], CLOCK_EVERY), compare)
         self._state, self._fresh = fresh, _State()
         self._revision = self._head = revision
-        self._own_seen = 0  # it may be of the store before a restore
+        self._passed = 0  # it may be of the store before a restore
         self._pending.listed(differs)
         self._lists += 1
         self._synced.set()
@@ -297,8 +304,9 @@ class Mirror(Generic[T]):
 
     async def _apply_events(self, events: Events) -> None:
         now = self._now()
+        self._skipped += events.skipped
         if not events.batch:
-            self._own_seen = max(self._own_seen, events.own)
+            self._passed = max(self._passed, events.own, events.revision)
             return
         for batch in _portions(events.batch, SLICE):
             self._apply_batch(batch, now)

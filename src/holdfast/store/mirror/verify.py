@@ -24,10 +24,10 @@ _PER_PAGE = 10_000
 """Keys that are compared at a time, so that a large list does not block the event loop."""
 
 
-async def verify_mirror(store: Store, prefix: bytes, mirror: Mirror[Any]) -> None:
-    """Return once the mirror agrees with the store on that prefix. Raises `Away` if it does not."""
+async def verify_mirror(store: Store, mirror: Mirror[Any]) -> None:
+    """Return once the mirror agrees with the store on its prefixes. Raises `Away` if it does not."""
     try:
-        differing = await _differing(store, prefix, mirror)
+        differing = await _differing(store, mirror)
         for _ in range(ROUNDS):
             if not differing:
                 return
@@ -43,13 +43,14 @@ async def verify_mirror(store: Store, prefix: bytes, mirror: Mirror[Any]) -> Non
         raise Away("store", f"the watch is behind a fresh list, for example at {example}")
 
 
-async def _differing(store: Store, prefix: bytes, mirror: Mirror[Any]) -> list[bytes]:
+async def _differing(store: Store, mirror: Mirror[Any]) -> list[bytes]:
     """Return the keys that list and mirror have at different revisions, or that only one of them has."""
     listed: set[bytes] = set()
     differing: list[bytes] = []
-    async for page in store.list(prefix, page=_PER_PAGE, keys_only=True):
-        listed.update([entry.key for entry in page.entries])
-        differing += [entry.key for entry in page.entries if mirror.mod_revision(entry.key) != entry.mod_revision]
+    for prefix in mirror.prefixes:
+        async for page in store.list(prefix, page=_PER_PAGE, keys_only=True):
+            listed.update([entry.key for entry in page.entries])
+            differing += [one.key for one in page.entries if mirror.mod_revision(one.key) != one.mod_revision]
     shown = [*mirror.objects, *mirror.bad]
     for start in range(0, len(shown), _PER_PAGE):
         differing += [key for key in shown[start : start + _PER_PAGE] if key not in listed]

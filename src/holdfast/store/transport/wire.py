@@ -7,13 +7,14 @@ key read from the wire is never copied into a second object.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from holdfast.store.api import Aspect, Compare, Delete, Entry, Event, Get, Operation, Put, prefix_end
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 RANGE, PUT, DELETE, TXN, COMPACT = "/v3/kv/range", "/v3/kv/put", "/v3/kv/deleterange", "/v3/kv/txn", "/v3/kv/compaction"
 GRANT, REVOKE, KEEPALIVE = "/v3/lease/grant", "/v3/lease/revoke", "/v3/lease/keepalive"
@@ -212,14 +213,45 @@ class WatchHeader(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
 
 
-class WatchResult(msgspec.Struct, gc=False):
+class UnreadEntry(msgspec.Struct, frozen=True, gc=False):
+    """An `Entry` with its value as it came: decoding the value of a change that nobody asked for costs more than all
+    the rest of it."""
+
+    key: bytes
+    value: msgspec.Raw = msgspec.Raw(b'""')
+    create_revision: int = 0
+    mod_revision: int = 0
+    version: int = 0
+    lease: int = 0
+
+
+class UnreadEvent(msgspec.Struct, frozen=True, gc=False):
+    """An `Event` of a stream from which only some keys are wanted."""
+
+    kv: UnreadEntry
+    type: str = "PUT"
+
+    @property
+    def mod_revision(self) -> int:
+        return self.kv.mod_revision
+
+    def read(self) -> Event:
+        kv = self.kv
+        value = _VALUE.decode(kv.value)
+        return Event(Entry(kv.key, value, kv.create_revision, kv.mod_revision, kv.version, kv.lease), self.type)
+
+
+_VALUE = msgspec.json.Decoder(bytes)
+
+
+class WatchResult(msgspec.Struct, Generic[E], gc=False):
     header: WatchHeader = WatchHeader()
     watch_id: int = 0
     created: bool = False
     canceled: bool = False
     compact_revision: int = 0
     cancel_reason: str = ""
-    events: list[Event] = []
+    events: list[E] = []
 
 
 class ErrorBody(msgspec.Struct, gc=False):
@@ -236,8 +268,8 @@ class StreamErrorBody(msgspec.Struct, gc=False):
     error: ErrorBody
 
 
-class WatchLine(msgspec.Struct, gc=False):
-    result: WatchResult = msgspec.field(default_factory=WatchResult)
+class WatchLine(msgspec.Struct, Generic[E], gc=False):
+    result: WatchResult[E] = msgspec.field(default_factory=WatchResult)
     error: ErrorBody | None = None
 
 
@@ -256,6 +288,11 @@ def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 def span(prefix: bytes) -> tuple[bytes, bytes]:
     """Return first key and range end of `prefix`; etcd has no empty key, so the whole keyspace begins at b"\\0"."""
     return prefix or b"\0", prefix_end(prefix)
+
+
+def covering(prefixes: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Return first key and range end of the smallest range with all these prefixes, which are in order."""
+    return span(prefixes[0])[0], span(prefixes[-1])[1]
 
 
 def operation(op: Operation) -> RequestOp:

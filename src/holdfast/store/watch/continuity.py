@@ -36,17 +36,23 @@ class HistoryProof:
     """The queries that identify a store's history at one revision."""
 
     queries: Sequence[HistoryQuery]
+    counts: Sequence[wire.RangeRequest] = ()
+    """Prefixes at that revision, which have `count` keys together."""
+    count: int = 0
 
     def request(self) -> bytes:
         """Encode all queries as one read-only transaction."""
-        ops = [wire.RequestOp(request_range=query.request) for query in self.queries]
-        return wire.encode(wire.TxnRequest(success=ops))
+        reads = [*(query.request for query in self.queries), *self.counts]
+        return wire.encode(wire.TxnRequest(success=[wire.RequestOp(request_range=read) for read in reads]))
 
     def found(self, reply: wire.TxnReply) -> bool:  # protection: C29
         """Return True if the store that answers has the same history at that revision."""
         replies = [response.response_range for response in reply.responses]
-        return len(replies) == len(self.queries) and all(
-            query.holds(one) for query, one in zip(self.queries, replies, strict=True)
+        if len(replies) != len(self.queries) + len(self.counts):
+            return False
+        counted = [one.count for one in replies[len(self.queries) :] if one is not None]
+        return sum(counted) == self.count and all(
+            query.holds(one) for query, one in zip(self.queries, replies, strict=False)
         )
 
 
@@ -114,10 +120,9 @@ class KnownValues:
         self._listed = {entry.key: entry for entry in (*kept, *self.pick(items, share))}
 
 
-def at_snapshot(prefix: bytes, revision: int, listed: ListSummary) -> HistoryProof:
+def at_snapshot(prefixes: Sequence[bytes], revision: int, listed: ListSummary) -> HistoryProof:
     """Prove a list: its number of keys, and the newest entry whose value came with it."""
-    first, end = wire.span(prefix)
-    queries = [HistoryQuery(wire.RangeRequest(first, end, revision=revision, count_only=True), listed.count)]
-    if listed.newest is not None:
-        queries.append(HistoryQuery(wire.RangeRequest(listed.newest.key, revision=revision), 1, listed.newest))
-    return HistoryProof(queries)
+    counts = [wire.RangeRequest(*wire.span(prefix), revision=revision, count_only=True) for prefix in prefixes]
+    newest = [] if listed.newest is None else [listed.newest]
+    queries = [HistoryQuery(wire.RangeRequest(entry.key, revision=revision), 1, entry) for entry in newest]
+    return HistoryProof(queries, counts, listed.count)

@@ -1,10 +1,11 @@
-"""Complete lists of a prefix at one revision, and cheaper ones for a reader that holds most of it already.
+"""Complete lists of prefixes at one revision, and cheaper ones for a reader that holds most of it already.
 
 Both come in parts, and only the last part makes a list complete: one that fails half way raises, and its parts are void
 (C14). A page that fails is read again at the same revision, at whichever member answers; only when that revision is
-gone does the list fail (C56). A full list fetches the next part while the reader works on one. A list of changes reads
-keys and mod_revisions first and fetches, at the same revision, only values that may differ from what the reader holds;
-the newest value always, because it identifies the store's history later (`continuity`).
+gone, or at the first page of a further prefix, does the list fail (C56). A full list fetches the next part while the
+reader works on one. A list of changes reads keys and mod_revisions first and fetches, at the same revision, only values
+that may differ from what the reader holds; the newest value always, because it identifies the store's history later
+(`continuity`).
 """
 
 from __future__ import annotations
@@ -84,19 +85,25 @@ def next_page(entries: Sequence[Entry], most: int) -> int:
     return max(1, min(most, PAGE_BYTES * len(entries) // size))
 
 
-async def full_list(gateway: Gateway, prefix: bytes, wait: Wait) -> AsyncGenerator[Snapshot, None]:  # protection: C14
-    """List everything under `prefix`, with values."""
-    start, end = wire.span(prefix)
+async def full_list(  # protection: C14
+    gateway: Gateway, prefixes: Sequence[bytes], wait: Wait
+) -> AsyncGenerator[Snapshot, None]:
+    """List everything under `prefixes`, with values."""
+    (start, end), *further = map(wire.span, prefixes)
     pending = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, FIRST_PAGE)))
     revision, first, more = 0, True, True
     try:
         while more:
             reply = await pending
-            revision, more = revision or reply.header.revision, reply.more
-            if more:
+            revision, more = revision or reply.header.revision, reply.more or bool(further)
+            if reply.more:
                 last, size = reply.kvs[-1], next_page(reply.kvs, PAGE)
                 request = wire.RangeRequest(last.key + b"\0", end, size, revision)
                 pending = asyncio.create_task(read_next_page(gateway, request, last, wait))
+            elif further:
+                start, end = further.pop(0)
+                request = wire.RangeRequest(start, end, FIRST_PAGE, revision)
+                pending = asyncio.create_task(read_range(gateway, request))
             yield Snapshot(revision, reply.kvs, first=first, more=more)
             first = False
     finally:
@@ -115,18 +122,18 @@ async def whole(parts: AsyncGenerator[Snapshot, None]) -> Snapshot:
 
 
 async def changed_list(
-    gateway: Gateway, prefix: bytes, held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
+    gateway: Gateway, prefixes: Sequence[bytes], held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
 ) -> AsyncGenerator[Snapshot, None]:
-    """List everything under `prefix`, with values only where they may differ from what is held.
+    """List everything under `prefixes`, with values only where they may differ from what is held.
 
     After a restore the same revision can have another value (C29). `known` has some of the entries that are held: the
     newest one that the store has with the same value proves its history up to there, and what was written later is
     fetched, changed or not."""
-    found = await _compare(gateway, prefix, held, known, wait)
+    found = await _compare(gateway, prefixes, held, known, wait)
     unchanged = found.unchanged(await _proven(gateway, found))
     fetch = [*found.changed, *(entry.key for entry in found.same if entry.key not in unchanged)]
     if len(fetch) > REFETCH_ABOVE * (len(found.changed) + len(found.same)):
-        async with aclosing(full_list(gateway, prefix, wait)) as parts:
+        async with aclosing(full_list(gateway, prefixes, wait)) as parts:
             async for part in parts:
                 yield part
         return
@@ -167,17 +174,18 @@ class _Comparison:
 
 
 async def _compare(
-    gateway: Gateway, prefix: bytes, held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
+    gateway: Gateway, prefixes: Sequence[bytes], held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
 ) -> _Comparison:
-    first, end = wire.span(prefix)
-    reply = await read_range(gateway, wire.RangeRequest(first, end, KEYS_PAGE, keys_only=True))
-    found = _Comparison(reply.header.revision)
-    found.add(reply.kvs, held, known)
-    while reply.more:
-        last = reply.kvs[-1]
-        request = wire.RangeRequest(last.key + b"\0", end, KEYS_PAGE, found.revision, keys_only=True)
-        reply = await read_next_page(gateway, request, last, wait)
+    found = _Comparison(0)
+    for first, end in map(wire.span, prefixes):
+        reply = await read_range(gateway, wire.RangeRequest(first, end, KEYS_PAGE, found.revision, keys_only=True))
+        found.revision = found.revision or reply.header.revision
         found.add(reply.kvs, held, known)
+        while reply.more:
+            last = reply.kvs[-1]
+            request = wire.RangeRequest(last.key + b"\0", end, KEYS_PAGE, found.revision, keys_only=True)
+            reply = await read_next_page(gateway, request, last, wait)
+            found.add(reply.kvs, held, known)
     return found
 
 

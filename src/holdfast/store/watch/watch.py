@@ -1,5 +1,7 @@
 """A watch that loses no change: a snapshot, then every change after it, through any failure of its streams.
 
+Several prefixes are one watch over the range from the first to the last: one order, and skipped changes in between.
+
 Decides when continuity is kept (resume after the last *event's* mod_revision, headers run ahead during catch-up, or
 after an own write that came back, so that a quiet watch does not fall behind compaction, C52) and when it is lost (that
 revision was compacted, the store went backwards, or its history is another one, `continuity`): then, and only then, it
@@ -16,6 +18,7 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -48,7 +51,8 @@ WATCH_ID, OWN_ID = 1, 2
 
 log = structlog.get_logger(__name__)
 
-_LINE = wire.decoder(wire.WatchLine)
+_LINE = wire.decoder(wire.WatchLine[Event])
+_UNREAD_LINE = wire.decoder(wire.WatchLine[wire.UnreadEvent])
 _RANGE = wire.decoder(wire.RangeReply)
 _TXN = wire.decoder(wire.TxnReply)
 
@@ -70,7 +74,7 @@ class Watch:
     gateway: Gateway
     writes: OwnWrites
     rng: random.Random
-    prefix: bytes
+    prefixes: tuple[bytes, ...]
     own: OwnKey | None = None
     held: Mapping[bytes, int] | None = None
     parts: bool = False
@@ -89,7 +93,17 @@ class Watch:
     _last_events_at: float = math.inf
 
     def __post_init__(self) -> None:
+        self.prefixes = tuple(sorted(self.prefixes))
         self._known = KnownValues(self.rng.sample)
+
+    @property
+    def _name(self) -> str:
+        return b" ".join(self.prefixes).decode(errors="replace")
+
+    def _is_streamed(self, key: bytes) -> bool:
+        """Return whether the stream covers that key, wanted or not."""
+        first, end = wire.covering(self.prefixes)
+        return first <= key and (end == b"\0" or key < end)
 
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
         async with aclosing(self._first_list()) as listed:
@@ -119,7 +133,7 @@ class Watch:
     async def _first_list(self) -> AsyncGenerator[Snapshot, None]:
         while True:
             try:
-                async with aclosing(self._as_requested(full_list(self.gateway, self.prefix, self._wait))) as listed:
+                async with aclosing(self._as_requested(full_list(self.gateway, self.prefixes, self._wait))) as listed:
                     async for part in listed:
                         yield part
                 return
@@ -134,10 +148,10 @@ class Watch:
         while True:
             try:
                 if self.held is None or self._rewound:
-                    listing = full_list(self.gateway, self.prefix, self._wait)
+                    listing = full_list(self.gateway, self.prefixes, self._wait)
                 else:
                     known = self._known.entries()
-                    listing = changed_list(self.gateway, self.prefix, self.held, known, self._wait)
+                    listing = changed_list(self.gateway, self.prefixes, self.held, known, self._wait)
                 async with aclosing(self._as_requested(listing)) as listed:
                     async for part in listed:
                         yield part
@@ -164,7 +178,7 @@ class Watch:
             part = msgspec.structs.replace(part, went_back=True)
         if not part.more:
             self._next = part.revision + 1
-            self._proof = at_snapshot(self.prefix, part.revision, self._listed)
+            self._proof = at_snapshot(self.prefixes, part.revision, self._listed)
             self._rewound = False
         return part
 
@@ -215,7 +229,7 @@ class Watch:
 
     async def _probe(self, url: str, timeout: float) -> wire.RangeReply | Failed:  # protection: C29
         """Check that the member has reached our revision: a watch from a future revision would be silent."""
-        request = wire.RangeRequest(*wire.span(self.prefix), limit=1, keys_only=True)
+        request = wire.RangeRequest(*wire.covering(self.prefixes), limit=1, keys_only=True)
         call = GatewayCall(wire.RANGE, wire.encode(request), _RANGE)
         reply = await self.gateway.call_member(url, call, self.gateway.endpoints.floor, timeout)
         if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
@@ -233,52 +247,65 @@ class Watch:
                 "store was wiped or restored since the last event; listing everything again",
                 url=url,
                 revision=self._next - 1,
-                prefix=self.prefix.decode(errors="replace"),
+                prefix=self._name,
             )
             self._rewound = True
             raise Compacted(0)
         return reply
 
     def _encode_request(self) -> bytes:
-        key, end = wire.span(self.prefix)
+        key, end = wire.covering(self.prefixes)
         # From the last revision seen, not the next: etcd 3.4 drops a delete whose own revision was compacted, and a
         # watch from exactly that revision is not cancelled.
         creates = [wire.CreateRequest(key, end, self._next - 1, WATCH_ID)]
-        if self.own is not None and not self.own.key.startswith(self.prefix):
+        if self.own is not None and not self._is_streamed(self.own.key):
             creates.append(wire.CreateRequest(self.own.key, watch_id=OWN_ID))
         return b"".join(wire.encode(wire.WatchRequest(create)) for create in creates)
 
     def _read(self, opened: Opened, lines: bytes) -> Events | None:
         """Decode lines of the stream. Raises `Compacted` or `ConnectionLost`; then none of them is applied."""
-        batch: list[Event] = []
+        found: list[_Read] = []
         head, since = 0, self._next
         own: Event | None = None
-        for line in _decode(lines):
+        for line in self._decode(lines):
             result = line.result
             if not result.events:
                 self._handle_control(opened, line)
             elif result.watch_id == OWN_ID:
-                own = result.events[-1]
+                own = _read(result.events[-1])
             else:
                 head = result.header.revision
                 new = result.events[0].mod_revision >= since
-                batch += result.events if new else _from_revision(result.events, since)
+                found += result.events if new else _from_revision(result.events, since)
         if own is not None and self._own_check is not None:
             self._own_check.delivered(own.mod_revision)
         now = asyncio.get_running_loop().time()
-        if not batch:
+        if not found:
             return self._own_delivered(own, now) if own is not None else None
         self._last_events_at = now
         self._attempts, self._logged = 0, ""
-        last = batch[-1].mod_revision
-        if self._own_check is not None and self._own_check.own.key.startswith(self.prefix):
+        last = found[-1].mod_revision
+        if self._own_check is not None and self._is_streamed(self._own_check.own.key):
             self._own_check.delivered(last)
-        self._resume_after(batch[-1])
+        self._resume_after(_read(found[-1]))  # a skipped one as well
         if self._quiet is not None:
             self._quiet.reopened()
-        self._known.recent.append(batch[-1])
+        batch = self._wanted(found)
+        self._known.recent.extend(batch[-1:])
         self.gateway.endpoints.saw(last)
-        return Events(last, batch, max(head, last))
+        return Events(last, batch, max(head, last), skipped=len(found) - len(batch))
+
+    def _wanted(self, found: list[_Read]) -> list[Event]:
+        """Decode the changes under the prefixes."""
+        if len(self.prefixes) == 1:
+            return cast("list[Event]", found)
+        return [_read(event) for event in found if event.kv.key.startswith(self.prefixes)]
+
+    def _decode(self, lines: bytes) -> list[wire.WatchLine[Any]]:
+        try:
+            return (_LINE if len(self.prefixes) == 1 else _UNREAD_LINE).decode_lines(lines)
+        except msgspec.DecodeError as error:
+            raise ConnectionLost(f"a line of the watch stream cannot be read ({error})") from error
 
     def _own_delivered(self, own: Event, now: float) -> Events | None:
         """Handle an own write that came back alone."""
@@ -291,7 +318,7 @@ class Watch:
         self._next = event.mod_revision + 1
         self._proof = at_event(event)
 
-    def _handle_control(self, opened: Opened, line: wire.WatchLine) -> None:
+    def _handle_control(self, opened: Opened, line: wire.WatchLine[Any]) -> None:
         """Handle a line without events: a watch was created or cancelled."""
         cancelled = self._cancellation(opened, line)
         if cancelled is not None:
@@ -299,11 +326,11 @@ class Watch:
         if line.result.created and self._own_check is not None:
             if line.result.watch_id == OWN_ID:
                 self._own_check.reopened(line.result.header.revision)
-            elif self._own_check.own.key.startswith(self.prefix):
+            elif self._is_streamed(self._own_check.own.key):
                 self._own_check.reopened(self._next - 1)
 
     # protection: C18
-    def _cancellation(self, opened: Opened, line: wire.WatchLine) -> Compacted | ConnectionLost | None:
+    def _cancellation(self, opened: Opened, line: wire.WatchLine[Any]) -> Compacted | ConnectionLost | None:
         """Return why etcd cancelled the watch, if it did; the stream itself would stay open and silent for ever."""
         if line.error is None and not line.result.canceled:
             return None
@@ -329,7 +356,7 @@ class Watch:
             self._attempts, self._logged = 0, ""
         self._opened_at = math.inf
         if why != self._logged:
-            log.warning("watch interrupted; retrying", prefix=self.prefix.decode(errors="replace"), why=why)
+            log.warning("watch interrupted; retrying", prefix=self._name, why=why)
             self._logged = why
         delay = min(BACKOFF_FIRST_S * 2 ** min(self._attempts, 10), BACKOFF_MOST_S)
         self._attempts += 1
@@ -341,13 +368,13 @@ def spread_of(keys: int, most: Duration) -> Duration:
     return most * min(1.0, max(0.0, (keys - SMALL_PREFIX) / (LARGE_PREFIX - SMALL_PREFIX)))
 
 
-def _from_revision(events: Sequence[Event], revision: int) -> Sequence[Event]:
+_Read = Event | wire.UnreadEvent
+
+
+def _read(event: _Read) -> Event:
+    return event if isinstance(event, Event) else event.read()
+
+
+def _from_revision(events: Sequence[_Read], revision: int) -> Sequence[_Read]:
     """Drop events before `revision`: a stream begins with the event that was seen last."""
     return [event for event in events if event.mod_revision >= revision]
-
-
-def _decode(lines: bytes) -> list[wire.WatchLine]:
-    try:
-        return _LINE.decode_lines(lines)
-    except msgspec.DecodeError as error:
-        raise ConnectionLost(f"a line of the watch stream cannot be read ({error})") from error

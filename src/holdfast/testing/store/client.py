@@ -97,14 +97,13 @@ class FakeClient:
 
     async def watch(
         self,
-        prefix: bytes,
-        *,
+        *prefixes: bytes,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
         gather: Duration = GATHER,
     ) -> AsyncGenerator[Snapshot | Events, None]:
-        watch = FakeWatch(self, prefix, own, held, parts)
+        watch = FakeWatch(self, prefixes, own, held, parts)
         try:
             while True:
                 async with aclosing(watch.snapshot()) as listed:
@@ -141,10 +140,9 @@ class FakeClient:
     async def close(self) -> None:
         self._closed = True
 
-    async def list_all(self, prefix: bytes) -> Snapshot:
-        """Return everything under the prefix at one revision."""
-        page = await self._call("list", lambda: self._page(prefix or b"\0", prefix_end(prefix), 0, sys.maxsize))
-        return Snapshot(page.revision, list(page.entries))
+    async def list_all(self, prefixes: Sequence[bytes]) -> Snapshot:
+        """Return everything under the prefixes at one revision."""
+        return await self._call("list", lambda: self._all(prefixes))
 
     async def check_reachable(self) -> None:
         """Make a call without effect, as a request for the next page of a list."""
@@ -155,6 +153,10 @@ class FakeClient:
         if not key:
             raise StoreError("a key is empty; the store has no empty key")
         return self.keys.get(key, revision)
+
+    def _all(self, prefixes: Sequence[bytes]) -> Snapshot:
+        found = [self._page(each or b"\0", prefix_end(each), 0, sys.maxsize) for each in prefixes]
+        return Snapshot(found[0].revision, [entry for page in found for entry in page.entries])
 
     def _page(self, start: bytes, end: bytes, revision: int, size: int) -> Page:
         self.fake.expire()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar, cast
@@ -44,7 +44,7 @@ class FakeStream:
     """One watch stream: every change up to `horizon` has arrived."""
 
     horizon: int = 0
-    prefix: bytes = b""
+    prefixes: Sequence[bytes] = (b"",)
     continuous: bool = True
     muted: bool = False
     advanced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -97,10 +97,10 @@ class FakeLink:
         self.up = False
 
     def mute_watches(self, prefix: bytes = b"") -> None:
-        """Half-open every current stream below that prefix: silent for ever, while calls and new streams
-        are answered."""
+        """Half-open every current stream that carries keys below that prefix: silent for ever, while calls and new
+        streams are answered."""
         for stream in self._streams:
-            stream.muted = stream.muted or stream.prefix.startswith(prefix)
+            stream.muted = stream.muted or any(each.startswith(prefix) for each in stream.prefixes)
 
     def heal(self) -> None:
         """Let everything pass again; streams catch up."""
@@ -127,8 +127,8 @@ class FakeLink:
         for stream in self._streams:
             stream.lose()
 
-    def open(self, revision: int, prefix: bytes = b"") -> FakeStream:
-        stream = FakeStream(horizon=revision, prefix=prefix)
+    def open(self, revision: int, prefixes: Sequence[bytes] = (b"",)) -> FakeStream:
+        stream = FakeStream(horizon=revision, prefixes=prefixes)
         self._revision = max(self._revision, revision)
         self._streams.append(stream)
         return stream

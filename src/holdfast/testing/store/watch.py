@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -32,7 +32,7 @@ class _Reader(Protocol):
     @property
     def keys(self) -> Keyspace: ...
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None: ...
-    async def list_all(self, prefix: bytes) -> Snapshot: ...
+    async def list_all(self, prefixes: Sequence[bytes]) -> Snapshot: ...
     async def check_reachable(self) -> None: ...
 
 
@@ -40,13 +40,18 @@ class FakeWatch:
     """State of one watch."""
 
     def __init__(
-        self, client: _Reader, prefix: bytes, own: OwnKey | None, held: Mapping[bytes, int] | None, parts: bool
+        self,
+        client: _Reader,
+        prefixes: Sequence[bytes],
+        own: OwnKey | None,
+        held: Mapping[bytes, int] | None,
+        parts: bool,
     ) -> None:
         self._client = client
-        self._prefix = prefix
+        self._prefixes = tuple(sorted(prefixes))
         self._own = own
         self._held: Mapping[bytes, int] = {} if held is None else held  # live: it may still be empty now
-        self._stream = client.link.open(client.keys.revision, prefix)
+        self._stream = client.link.open(client.keys.revision, self._prefixes)
         self._seen = 0
         self._listed: Keyspace | None = None
         self._part = PART if parts else sys.maxsize
@@ -55,12 +60,12 @@ class FakeWatch:
         self._client.link.close(self._stream)
 
     async def snapshot(self) -> AsyncGenerator[Snapshot, None]:
-        """Yield everything under the prefix, retrying for as long as it takes. It is of one revision; the link may fail
-        between its parts all the same, and then it begins anew."""
+        """Yield everything under the prefixes, retrying for as long as it takes. It is of one revision; the link may
+        fail between its parts all the same, and then it begins anew."""
         while True:
             self._stream.continuous = True
             try:
-                found = await self._client.list_all(self._prefix)
+                found = await self._client.list_all(self._prefixes)
                 keys = self._client.keys
                 # After a restore the same revision can have another value (C29): then list everything.
                 snapshot = _without(found, self._held) if self._listed is keys else found
@@ -83,21 +88,27 @@ class FakeWatch:
                 events = self._events() if self._stream.continuous else None
             except Compacted:
                 events = None
-            if events is None or events.batch or events.own:
+            if events is None or events.batch or events.own or events.skipped:
                 return events
 
     def _events(self) -> Events:
         until = self._reachable()
-        end = prefix_end(self._prefix)
         all_of_it = [event for events in self._client.keys.events(self._seen, until) for event in events]
-        batch = [one for one in all_of_it if one.key >= self._prefix and (end == b"\0" or one.key < end)]
+        streamed = [one for one in all_of_it if self._is_streamed(one.key)]
+        batch = [one for one in streamed if one.key.startswith(self._prefixes)]
         own = 0
-        if self._own is not None and not self._own.key.startswith(self._prefix):
+        if self._own is not None and not self._is_streamed(self._own.key):
             own = max((one.mod_revision for one in all_of_it if one.key == self._own.key), default=0)
         self._seen = max(self._seen, until)
-        if not batch:
+        if not streamed:
             return Events(0, batch, own=own)
-        return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
+        skipped = len(streamed) - len(batch)
+        return Events(streamed[-1].mod_revision, batch, self._client.keys.revision, skipped=skipped)
+
+    def _is_streamed(self, key: bytes) -> bool:
+        """Return whether the key lies between the first and the last prefix: etcd sends everything there."""
+        end = prefix_end(self._prefixes[-1])
+        return self._prefixes[0] <= key and (end == b"\0" or key < end)
 
     def _reachable(self) -> int:
         """Return the newest revision that can be read: a stale or restored store may be behind the stream."""
@@ -123,7 +134,7 @@ class FakeWatch:
             return
         if own is not None and own.mod_revision > self._stream.horizon:
             self.close()
-            self._stream = self._client.link.open(self._client.keys.revision, self._prefix)
+            self._stream = self._client.link.open(self._client.keys.revision, self._prefixes)
 
 
 def _without(snapshot: Snapshot, held: Mapping[bytes, int]) -> Snapshot:
