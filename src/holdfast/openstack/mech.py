@@ -131,5 +131,6 @@ def _on_floating_ip(_resource: Any, event: Any, _trigger: Any, payload: Any) -> 
     if event == events.PRECOMMIT_DELETE:
         record_port_of(session, payload.resource_id)
         return
-    for port in {state.get("port_id") for state in payload.states}:
+    # The last state is what the caller sent, in a form that differs from event to event.
+    for port in {payload.states[0].get("port_id"), payload.desired_state.fixed_port_id}:
         record(session, Changed.PORT, port)

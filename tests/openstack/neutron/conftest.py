@@ -34,6 +34,13 @@ def _started(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def cloud(fleet: NeutronFleet) -> Cloud:
-    """A network with one subnet, and a host with a live Felix, that no other test uses."""
-    return Cloud(fleet, next(_numbers))
+def cloud(fleet: NeutronFleet, request: pytest.FixtureRequest) -> Iterator[Cloud]:
+    """A network with one subnet, and a host with a live Felix, that no other test uses.
+
+    After every test Neutron and etcd are equal; one that ran without its protection may need a resync for that.
+    """
+    made = Cloud(fleet, next(_numbers))
+    yield made
+    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("protection") == "removed":
+        made.eventually(lambda: fleet.resynced(), "the differences of a removed protection are repaired")
+    made.in_sync()

@@ -75,6 +75,20 @@ class Cloud:
         self.eventually(lambda: self.endpoint(port, host) is not None, "the endpoint is stored")
         return self.endpoint(port, host)
 
+    def in_sync(self) -> None:
+        """Wait until `holdfast openstack check` finds no difference."""
+        found = ""
+
+        def no_difference() -> bool:
+            nonlocal found
+            code, found = self.fleet.check()
+            return code == 0
+
+        try:
+            self.eventually(no_difference, "Neutron and etcd are equal")
+        except AssertionError as error:
+            raise AssertionError(f"{found}\n{error}") from error
+
     def eventually(self, condition: Callable[[], bool], what: str, within: float = 90.0) -> None:
         try:
             wait_until(condition, what, within=within)

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -32,6 +33,8 @@ from holdfast.testing.real.servers import QUICK
 
 _PATIENCE = 240.0
 _HEADERS = {"X-User-Id": "u", "X-Project-Id": "p", "X-Roles": "admin,service", "Content-Type": "application/json"}
+_BARE = ("add_router_interface", "add_addresses")
+"""Actions whose body stands under no name."""
 _PIPELINE = "noauth = cors http_proxy_to_wsgi request_id catch_errors keystonecontext extensions neutronapiapp_v2_0"
 
 _CONFIG = """
@@ -89,6 +92,17 @@ class MariaDb:
         script.write_text("\n".join(statements))
         with script.open("rb") as stdin:
             run([*self._base, "--bootstrap"], stdin=stdin)
+
+    def copy(self, folder: Path) -> None:
+        """Stop the database if it runs, and copy its files into a new folder."""
+        self.process.stop()
+        shutil.copytree(self._home, folder)
+
+    def restore(self, folder: Path) -> None:
+        """Stop the database if it runs, and replace its files with a copy: what was committed since is lost."""
+        self.process.stop()
+        shutil.rmtree(self._home)
+        shutil.copytree(folder, self._home)
 
 
 class Nova:
@@ -228,15 +242,17 @@ class NeutronFleet:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         """Ask the API. The body goes under the name of the resource, and the answer comes from under it."""
         name = path.split("?")[0].split("/")
+        name = name[1:] if name[0] == "qos" else name
         plural = name[-1] if len(name) % 2 else name[-2]
         single = {"policies": "policy", "activate": "binding"}.get(plural, plural.removesuffix("s")).replace("-", "_")
-        data = None if body is None else json.dumps({single: body}).encode()
+        data = None if body is None else json.dumps(body if plural in _BARE else {single: body}).encode()
         request = urllib.request.Request(self._api + path, data, _HEADERS, method=method)  # noqa: S310 -- loopback
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 -- loopback
                 found = json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
-            raise RefusedByNeutron(f"{method} {path}: {error.code} {error.read().decode()[:500]}") from error
+            log = f"; the API's log ends: {self.api.output[-3000:]}" if error.code >= 500 else ""
+            raise RefusedByNeutron(f"{method} {path}: {error.code} {error.read().decode()[:500]}{log}") from error
         return next(iter(found.values())) if isinstance(found, dict) and len(found) == 1 else found
 
     def sql(self, statement: str, *, database: str = "neutron", patient: bool = False) -> list[list[Any]]:
@@ -246,18 +262,59 @@ class NeutronFleet:
             "database=sys.argv[2] or None, autocommit=True); k = c.cursor(); k.execute(sys.argv[3]); "
             "print(json.dumps(k.fetchall(), default=str))"
         )
-        command = [str(self._venv / "bin" / "python"), "-c", program, str(self._database), database, statement]
+        command = self._on_database(program, database, statement)
         if patient:
             wait_until(lambda: _succeeds(command), "MariaDB answers", within=_PATIENCE)
         rows: list[list[Any]] = json.loads(run(command))
         return rows
 
+    @contextlib.contextmanager
+    def locked(self, statement: str) -> Iterator[None]:
+        """Hold what a statement such as LOCK TABLES locks until the block ends."""
+        program = (
+            "import sys, pymysql; c = pymysql.connect(host='127.0.0.1', port=int(sys.argv[1]), user='neutron', "
+            "database=sys.argv[2]); c.cursor().execute(sys.argv[3]); print(flush=True); sys.stdin.read()"
+        )
+        command = self._on_database(program, "neutron", statement)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: S603
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            try:
+                assert holder.stdout.readline(), f"not locked: {statement}"
+                yield
+            finally:
+                holder.stdin.close()
+
+    def waits_for_lock(self, statement: str) -> bool:
+        """True while a statement that contains this text waits for a lock on a table."""
+        waiting = "FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+        return bool(self.sql(f"SELECT id {waiting} AND info LIKE '%{statement}%'"))
+
+    def _on_database(self, program: str, database: str, statement: str) -> Sequence[str]:
+        return [str(self._venv / "bin" / "python"), "-c", program, str(self._database), database, statement]
+
     def store(self, prefix: str) -> dict[str, Any]:
         """The values in etcd under a prefix, by key."""
+        return {key: json.loads(value) for key, (value, _) in self._entries(prefix).items()}
+
+    def revisions(self, prefix: str) -> dict[str, int]:
+        """The revisions at which keys under a prefix were written last."""
+        return {key: revision for key, (_, revision) in self._entries(prefix).items()}
+
+    def _entries(self, prefix: str) -> dict[str, tuple[bytes, int]]:
         start, end = prefix.encode(), prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
-        found = self._etcd.ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end)})
-        pairs = found.get("kvs", ())
-        return {base64.b64decode(each["key"]).decode(): json.loads(base64.b64decode(each["value"])) for each in pairs}
+        pairs = self._etcd.ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end)}).get("kvs", ())
+        unpacked = ((base64.b64decode(each["key"]).decode(), each) for each in pairs)
+        return {key: (base64.b64decode(each["value"]), int(each["mod_revision"])) for key, each in unpacked}
+
+    def revision(self) -> int:
+        """The present revision of etcd."""
+        return int(self._etcd.ask("/v3/kv/range", {"key": _b64(b"\0")})["header"]["revision"])
+
+    def was_written(self, key: str, after: int) -> bool:
+        """True if the key had a value at any revision after that one."""
+        asked = ({"key": _b64(key.encode()), "revision": each} for each in range(after + 1, self.revision() + 1))
+        return any("kvs" in self._etcd.ask("/v3/kv/range", each) for each in asked)
 
     def put_key(self, key: str, value: Any) -> None:
         self._etcd.ask("/v3/kv/put", {"key": _b64(key.encode()), "value": _b64(json.dumps(value).encode())})
@@ -267,11 +324,26 @@ class NeutronFleet:
 
     def resync(self) -> str:
         """Compare Neutron with etcd now, as an operator does."""
-        return run([str(self._venv / "bin" / "holdfast"), "resync", "--runtime", str(self.home / "run")])
+        code, printed = self.operator("resync")
+        if code:
+            raise RuntimeError(printed)
+        return printed
+
+    def resynced(self) -> bool:
+        """Compare Neutron with etcd now. Returns False while no leader answers here."""
+        try:
+            self.resync()
+        except RuntimeError:
+            return False
+        return True
 
     def check(self) -> tuple[int, str]:
         """Run `holdfast openstack check` as an operator does. Returns its exit code and what it printed."""
-        command = [str(self._venv / "bin" / "holdfast"), "openstack", "check", "--runtime", str(self.home / "run")]
+        return self.operator("openstack", "check")
+
+    def operator(self, *words: str) -> tuple[int, str]:
+        """Run a command of the operator on the leader's machine. Returns its exit code and what it printed."""
+        command = [str(self._venv / "bin" / "holdfast"), *words, "--runtime", str(self.home / "run")]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return done.returncode, done.stdout + done.stderr
 
