@@ -40,7 +40,7 @@ FIRST = 0x0A000001
 
 
 class Options(msgspec.Struct, frozen=True):
-    size: Annotated[int, msgspec.Meta(ge=251, description="buckets, a prime")] = maglev.DEFAULT_SIZE
+    size: Annotated[int, msgspec.Meta(ge=251, description="buckets, a prime")] = 65537
     backends: Annotated[int, msgspec.Meta(ge=2, description="backends of the table that is built")] = 1_000
 
 
@@ -143,12 +143,12 @@ def commits(
 
 
 def _commits(weights: dict[BackendId, int], without: dict[BackendId, int], size: int) -> tuple[float, float]:
-    shape, kernel = TableShape("bench", size), NftConnection("bench")
+    shape, kernel = TableShape("bench"), NftConnection("bench")
     marks = {one: MARKS + place for place, one in enumerate(weights, 1)}
     entries = {one: BackendEntry(weight) for one, weight in weights.items()}
     down = {one: BackendEntry(0, base=weights[one]) for one in weights.keys() - without.keys()}
     all_of_them, left = table_of(entries, marks, size), table_of({**entries, **down}, marks, size)
-    kernel.restructure(ruleset.frame(shape) + ruleset.buckets(shape, [VIP]))
+    kernel.restructure(ruleset.frame(shape) + ruleset.buckets(shape, [(VIP, size)]))
     nobody = empty(size)
     full, delta = [], []
     for _ in range(COMMITS):

@@ -23,6 +23,7 @@ from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
+from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
 from holdfast.testing.sim.nodes import WALL_START
 from tests.balancer.harness import BalancerHarness, configuration, simple
@@ -31,9 +32,9 @@ VIP = Vip.of("192.0.2.1", "tcp", 80)
 Story = Callable[[World, BalancerHarness], Coroutine[Any, Any, None]]
 
 
-def play(story: Story, folder: Path, seed: int = 1) -> None:
+def play(story: Story, folder: Path, dataplane: FakeDataplane | None = None, seed: int = 1) -> None:
     async def scenario(world: World) -> None:
-        await story(world, BalancerHarness(world.node("lb"), folder))
+        await story(world, BalancerHarness(world.node("lb"), folder, dataplane))
 
     simulate(seed, scenario)
 
@@ -106,7 +107,7 @@ def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, s
             assert site.dataplane.calls == []
         assert site.weights() == {"b1": 100, "b2": 0, "b3": 0, "b4": 30}
 
-    play(story, tmp_path, seed)
+    play(story, tmp_path, seed=seed)
 
 
 def test_a_restart_meets_a_backend_that_was_flushed_long_ago_and_leaves_it_alone(tmp_path: Path) -> None:

@@ -135,3 +135,16 @@ def test_a_credential_is_not_judged_outside_of_its_unit(tmp_path: Path) -> None:
     result = run("check", file, CREDENTIALS_DIRECTORY=str(tmp_path))
     assert result.exit_code == 2
     assert f"{tmp_path}/probe cannot be read" in result.stderr
+
+
+def test_a_warning_is_printed_and_the_configuration_is_valid(tmp_path: Path) -> None:
+    members = ", ".join(f"b{number}: " for number in range(11))
+    backends = ", ".join(f"b{number}: {{address: 10.0.0.{number}}}" for number in range(11))
+    frontend = f"{{address: 192.0.2.1, table-size: 1021, pools: [{{backends: {{{members}}}}}]}}"
+    file = tmp_path / "balancer.yaml"
+    file.write_text(f"balancer: {{backends: {{{backends}}}, frontends: {{www: {frontend}}}}}")
+    result = run("check", file)
+    assert result.exit_code == 0
+    assert "warning: " in result.stderr
+    assert "gives 1,021 buckets to 11 backends of a pool" in result.stderr
+    assert result.stderr.endswith("is valid.\n")

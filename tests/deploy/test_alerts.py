@@ -74,7 +74,7 @@ def test_every_alert_uses_metrics_that_exist() -> None:
     ReporterMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     AnnounceMetrics(metrics.registry)
-    TrafficMeter(DryRunDataplane(251), metrics.registry)
+    TrafficMeter(DryRunDataplane(), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text(), "agent-status": status.text()}) + of_report([])
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))

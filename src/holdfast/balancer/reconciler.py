@@ -167,7 +167,7 @@ class VipReconciler:
         balancer = self.balancer
         intents = [(one.what.value, str(one.scope), one.weight) for one in balancer.holding_intents()]
         return digest.Digests(
-            table=digest.of_table(self.target.held.items(), self.dataplane.describe().table_size),
+            table=digest.of_table(self.target.held.items()),
             configuration=digest.of_struct((balancer.services.backends, balancer.services.frontends)),
             health=digest.of_health({name: one.state for name, one in balancer.health.items()}),
             intents=digest.of_struct(sorted(intents, key=str)),

@@ -16,6 +16,7 @@ from holdfast.balancer.maglev import churn
 from holdfast.balancer.maglev.churn import Churn
 from holdfast.balancer.maglev.table import BackendId, BucketWeight
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
+from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.reconcile import Change, Op, Outcome, Owned
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,7 @@ class VipTarget:
     async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[VipKey, Value]]:
         touched = {change.key.vip for change in ready}
         held = await self._dataplane.read(touched)
-        self._on_moves(predicted(held, ready, self._dataplane.describe().table_size))
+        self._on_moves(predicted(held, ready))
         steps = [step for change in ready for step in self._steps(change, held)]
         errors = await self._dataplane.apply([step for step, _ in steps])
         failed: dict[VipKey, str] = {}
@@ -124,7 +125,7 @@ class VipTarget:
         return differing <= self._dataplane.describe().live
 
 
-def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size: int) -> list[BucketMoves]:
+def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange]) -> list[BucketMoves]:
     """Count the buckets that these changes move, per VIP that has or gets a table."""
     after = dict(held)
     for change in changes:
@@ -133,12 +134,25 @@ def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size
         else:
             after[change.key] = change.new.value
     before_weights, after_weights = weights(held.items()), weights(after.items())
-    touched = sorted({change.key.vip for change in changes})
     none: Mapping[BackendId, BucketWeight] = {}
-    return [
-        BucketMoves(vip, churn.predicted(before_weights.get(vip, none), after_weights.get(vip, none), size))
-        for vip in touched
-    ]
+    moved = []
+    for vip in sorted({change.key.vip for change in changes}):
+        old, new = (_shape(objects.get(VipKey(vip))) for objects in (held, after))
+        before = before_weights.get(vip, none)
+        if old is not None and new is not None and old != new:
+            # Another number of buckets gives every flow another bucket.
+            found = Churn(new[0] if churn.has_flows(before) else 0, new[0])
+        else:
+            found = churn.predicted(before, after_weights.get(vip, none), (new or old or (DEFAULT_TABLE_SIZE,))[0])
+        moved.append(BucketMoves(vip, found))
+    return moved
+
+
+def _shape(settings: Value | None) -> tuple[int, ...] | None:
+    """Attributes that decide the bucket of a flow, beside its backend: the number of buckets first."""
+    if not isinstance(settings, VipSettings):
+        return None
+    return settings.table_size, settings.algorithm, settings.sticky
 
 
 def _found(value: Value) -> Owned[Value]:

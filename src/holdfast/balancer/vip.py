@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from holdfast.balancer.maglev.table import BackendId, BucketWeight
+from holdfast.balancer.maglev.table import ALGORITHM, BackendId, BucketWeight
+from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.model.base.address import address_order
 from holdfast.reconcile import Kinds
 
@@ -60,6 +61,10 @@ class VipSettings:
 
     sticky: bool = False
     """All flows of a client go to one backend (hash of the source address alone)."""
+    table_size: int = DEFAULT_TABLE_SIZE
+    """Number of buckets; 0 where it cannot be told."""
+    algorithm: int = ALGORITHM
+    """Version of the way from weights to buckets."""
     damaged: bool = False
     """The rules of the VIP differ from what this version writes. A damaged VIP is never wanted, so it is repaired or
     removed."""

@@ -111,7 +111,6 @@ async def a_vip_can_be_torn_down_and_rebuilt_in_one_call(dataplane: VipDataplane
 async def it_says_what_it_is(dataplane: VipDataplane) -> None:
     said = dataplane.describe()
     assert said.name
-    assert said.table_size > 0
     assert said.live <= set(VipSettings.__dataclass_fields__)
 
 

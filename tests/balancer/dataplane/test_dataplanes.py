@@ -15,7 +15,7 @@ from tests.balancer.dataplane.conformance import CASES, FULL, ONE, TWO, V4, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@pytest.mark.parametrize("make", [FakeDataplane, lambda: DryRunDataplane(251)], ids=["fake", "dry-run"])
+@pytest.mark.parametrize("make", [FakeDataplane, DryRunDataplane], ids=["fake", "dry-run"])
 def test_it_conforms(make: Callable[[], VipDataplane], case: Case) -> None:
     async def prove() -> None:
         await case(make())

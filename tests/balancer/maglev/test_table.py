@@ -32,9 +32,7 @@ def fleet(count: int, weight: int = QUANTUM) -> dict[BackendId, int]:
     return {BackendId(4, 0x0A000001 + index, 80): weight for index in range(count)}
 
 
-def predicted(
-    before: Mapping[BackendId, int], after: Mapping[BackendId, int], size: int = maglev.DEFAULT_SIZE
-) -> Churn:
+def predicted(before: Mapping[BackendId, int], after: Mapping[BackendId, int], size: int = 65537) -> Churn:
     return predicted_churn(in_full(before), in_full(after), size)
 
 
@@ -121,7 +119,7 @@ def test_more_backends_than_buckets_are_refused() -> None:
 
 def innocent(weights: Mapping[BackendId, int]) -> list[float]:
     """For each backend the share of the others' buckets that move when it goes."""
-    serving, built = table(weights)
+    serving, built = table(weights, 65537)
     shares = []
     for place, gone in enumerate(serving):
         left = {backend: weight for backend, weight in weights.items() if backend != gone}

@@ -13,7 +13,7 @@ from holdfast.config.loading.resolve import SETTINGS
 from holdfast.config.output.reference import reference
 from holdfast.config.output.show import as_json, as_table, as_yaml
 from holdfast.config.schema.field import Field, fields
-from holdfast.config.sections.balancer import TABLE_SIZES
+from holdfast.config.sections.frontend import TABLE_SIZES
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "balancer.yaml"
 
@@ -175,9 +175,9 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
             "f:2:3: balancer.startup_min_delay: must not be longer th",
         ),
         (
-            "balancer:\n",
-            "balancer:\n  dataplane: {table-size: 1000}\n",
-            "f:2:27: balancer.dataplane.table_size: is '1000': w",
+            "      port: 80\n",
+            "      table-size: 1000\n",
+            "f:10:19: balancer.frontends.www.table_size: is '1000': write one of the primes 1021, 4093, 16381, 65537",
         ),
     ],
 )
@@ -237,6 +237,39 @@ def test_the_reference_describes_groups() -> None:
     page = reference()
     assert "### `balancer.frontends.NAME.pools[].backends.NAME.weight`" in page
     assert "### `balancer.healthchecks.NAME.type`" in page
+
+
+def many(count: int, size: int | None = None) -> str:
+    """A frontend with that many backends."""
+    backends = "".join(f"    b{n}: {{address: 10.{n >> 8}.{n & 255}.1}}\n" for n in range(count))
+    members = ", ".join(f"b{n}: " for n in range(count))
+    extra = "" if size is None else f"      table-size: {size}\n"
+    frontend = f"    www:\n      address: 192.0.2.1\n{extra}      pools: [{{backends: {{{members}}}}}]\n"
+    return f"balancer:\n  backends:\n{backends}  frontends:\n{frontend}"
+
+
+def test_less_than_100_buckets_per_backend_are_a_warning() -> None:
+    assert good(many(10, 1021)).warnings == ()
+    (warning,) = good(many(11, 1021)).warnings
+    assert str(warning) == (
+        "f:17:7: balancer.frontends.www.table_size: gives 1,021 buckets to 11 backends of a pool: below 100 for each, "
+        "their shares are uneven; write a larger table_size"
+    )
+
+
+def test_the_default_is_16381_buckets_and_too_few_of_them_are_reported_at_the_frontend() -> None:
+    loaded = good(many(200))
+    assert loaded.config.balancer.frontends["www"].table_size == 16381
+    assert [str(one).partition(": gives")[0] for one in loaded.warnings] == ["f:204:5: balancer.frontends.www"]
+
+
+def test_less_buckets_than_backends_are_an_error() -> None:
+    assert len(good(many(1021, 1021)).warnings) == 1
+    (error,) = wrong(many(1022, 1021))
+    assert error == (
+        "f:1028:7: balancer.frontends.www.table_size: gives 1,021 buckets to 1,022 backends of a pool, which is too "
+        "few: write a larger table_size"
+    )
 
 
 def test_tables_have_a_prime_number_of_buckets() -> None:

@@ -48,7 +48,7 @@ def _view(
         "vip": str(vip),
         "hashed": "source address" if sticky or not port else "source address and port",
         "bucket": path.bucket,
-        "buckets": reconciler.dataplane.describe().table_size,
+        "buckets": path.buckets,
         "backend": _named(reconciler, path.backend),
         "weight": entry.weight if isinstance(entry, BackendEntry) else None,
         "share": path.share,

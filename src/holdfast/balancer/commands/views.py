@@ -115,9 +115,9 @@ class BalancerViews:
 
     def plan(self) -> dict[str, Any]:
         """Outstanding changes, the gates that hold them, and the share of new flows that they would move."""
-        loop, size = self._reconciler.loop, self._reconciler.dataplane.describe().table_size
+        loop = self._reconciler.loop
         changes = [one.change for one in loop.ledger]
-        moved = predicted(self._reconciler.target.held, changes, size)
+        moved = predicted(self._reconciler.target.held, changes)
         return {
             "total": len(loop.ledger),
             "gates": loop.held(),

@@ -22,7 +22,6 @@ class VipDataplaneInfo:
     """Name and capabilities of a dataplane."""
 
     name: str
-    table_size: int
     live: frozenset[str] = frozenset()
     """Attributes of a VIP that can change without a rebuild (fields of `VipSettings`)."""
 
@@ -54,6 +53,8 @@ class FlowPath:
     """Path of a flow through the table."""
 
     bucket: int
+    buckets: int
+    """Number of buckets of the VIP."""
     backend: BackendId | None
     """Backend of the bucket, which gets new flows. None: new flows are refused."""
     share: int

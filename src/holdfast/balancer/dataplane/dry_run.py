@@ -17,8 +17,7 @@ log = structlog.get_logger(__name__)
 class DryRunDataplane:
     """Contents in memory, lost with the process."""
 
-    def __init__(self, table_size: int) -> None:
-        self._size = table_size
+    def __init__(self) -> None:
         self._objects: dict[VipKey, Value] = {}
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
@@ -41,7 +40,7 @@ class DryRunDataplane:
         await asyncio.Event().wait()  # memory is not lost while the process runs
 
     def describe(self) -> VipDataplaneInfo:
-        return VipDataplaneInfo("dry-run", self._size, frozenset({"sticky"}))
+        return VipDataplaneInfo("dry-run", frozenset({"sticky", "table_size", "algorithm"}))
 
 
 def _deleted_with(key: VipKey, gone: VipKey) -> bool:
@@ -54,4 +53,4 @@ def _shown(change: Change[VipKey, Value]) -> str:
     value = change.new.value
     if isinstance(value, BackendEntry):
         return f"weight {value.weight}" + (", killing its flows" if value.kill else "")
-    return "sticky" if value.sticky else ""
+    return f"{value.table_size} buckets" + (", sticky" if value.sticky else "")

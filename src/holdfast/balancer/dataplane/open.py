@@ -12,9 +12,9 @@ def open_dataplane(config: BalancerDataplaneSettings) -> VipDataplane:
     """Open the configured dataplane. An unreachable one raises `Away` on each use."""
     match config.kind:
         case "nftables":
-            return NftablesDataplane(TableShape(config.table, config.table_size, config.snat))
+            return NftablesDataplane(TableShape(config.table, config.snat))
         case "dry-run":
-            return DryRunDataplane(config.table_size)
+            return DryRunDataplane()
 
 
 def refusal(config: BalancerDataplaneSettings) -> str | None:

@@ -32,9 +32,14 @@ class Churn:
         return f"{self.moved:,} of {self.buckets:,} buckets, {self.share:.2%} of new flows"
 
 
-def predicted(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
+def has_flows(weights: maglev.Weights) -> bool:
+    """Tell whether any backend gets flows."""
+    return any(weight.effective for weight in weights.values())
+
+
+def predicted(before: maglev.Weights, after: maglev.Weights, size: int) -> Churn:
     """Count the buckets that move between two sets of weights."""
-    if not any(weight.effective for weight in before.values()) or before == after:
+    if not has_flows(before) or before == after:
         return Churn(0, size)
     old_backends, old = maglev.table(before, size)
     new_backends, new = maglev.table(after, size)

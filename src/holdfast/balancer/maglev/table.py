@@ -29,8 +29,6 @@ from holdfast.balancer.maglev import stand_ins
 QUANTUM = 100
 """Weight that takes a turn in every round: the largest that can be configured."""
 
-DEFAULT_SIZE = 65537
-
 ALGORITHM = 2
 """Version of the way from weights to buckets. Balancers with different versions have different tables."""
 _PAIRS = 50_000  # (backend, bucket) pairs that cost less to calculate than to walk
@@ -66,13 +64,13 @@ class TooManyBackends(ValueError):
     """More backends than buckets."""
 
 
-def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
+def table(weights: Weights, size: int) -> tuple[tuple[BackendId, ...], Table]:
     """Return the members of the base in order, and the table with their indexes. Read-only: it may be shared."""
     members = _in_order({backend: weight.base for backend, weight in weights.items()})
     return tuple(backend for backend, _ in members), _served(tuple((one, weights[one]) for one, _ in members), size)
 
 
-def base_table(weights: Mapping[BackendId, int], size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
+def base_table(weights: Mapping[BackendId, int], size: int) -> tuple[tuple[BackendId, ...], Table]:
     """Return the backends of weight above zero in order, and the table in which all of them serve."""
     members = _in_order(weights)
     return tuple(backend for backend, _ in members), _built(members, size)

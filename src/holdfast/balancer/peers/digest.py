@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.balancer.health import HealthState
-from holdfast.balancer.maglev.table import ALGORITHM
 from holdfast.balancer.vip import Value, VipKey, VipSettings
 
 INPUTS = ("configuration", "health", "intents")
@@ -33,24 +32,24 @@ class Digests(msgspec.Struct, frozen=True):
         return tuple(name for name in INPUTS if getattr(self, name) != getattr(other, name)) or ("dataplane",)
 
 
-def of_table(objects: Iterable[tuple[VipKey, Value]], size: int) -> str:
-    """Digest of what decides the buckets: their number, the algorithm, settings and weights.
+def of_table(objects: Iterable[tuple[VipKey, Value]]) -> str:
+    """Digest of what decides the buckets: settings, with the number of buckets and the algorithm, and weights.
 
     Killed flows do not change a table.
     """
     rows = [(*key.vip, *key.backend, _decisive(value)) for key, value in sorted(objects, key=lambda pair: pair[0])]
-    return _hash([_shape(size), *rows])
-
-
-def _shape(size: int) -> tuple[int, int]:
-    """Number of buckets and algorithm, which shape every table (protection: B33)."""
-    return size, ALGORITHM
+    return _hash(rows)
 
 
 def _decisive(value: Value) -> object:
     if isinstance(value, VipSettings):
-        return "damaged" if value.damaged else value.sticky
+        return "damaged" if value.damaged else (value.sticky, *_shape(value))
     return value.base, value.weight
+
+
+def _shape(settings: VipSettings) -> tuple[int, int]:
+    """Number of buckets and algorithm, which shape the table (protection: B33)."""
+    return settings.table_size, settings.algorithm
 
 
 def of_health(states: Mapping[str, HealthState]) -> str:

@@ -60,7 +60,7 @@ class ResolvedFrontend:
 
     @property
     def settings(self) -> VipSettings:
-        return VipSettings(sticky=self.config.src_ip_sticky)
+        return VipSettings(sticky=self.config.src_ip_sticky, table_size=self.config.table_size)
 
     def backends(self) -> Iterable[str]:
         return (name for pool in self.pools for name, _ in pool)

@@ -55,12 +55,14 @@ def effective(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Lo
 
 
 def checked(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
-    """Load the configuration, and also check the files that its health checks name."""
+    """Load the configuration, check also the files that its health checks name, and print warnings."""
     from holdfast.balancer.probing.files import unusable
 
     loaded = effective(config_file, settings)
     if (refused := unusable(loaded)) is not None:
         raise _ended(refused)
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
     return loaded
 
 

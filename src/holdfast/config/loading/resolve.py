@@ -6,7 +6,7 @@ problems are reported at once, in the order of the file; and `resolve` never rai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.config.loading.origin import ConfigProblem, ConfigRejected, Layer,
 from holdfast.config.loading.section import Notes, document_of, read_field, read_section, secret_refusal
 from holdfast.config.loading.yaml import Fault, Position, ScalarNode, TableNode, read_document
 from holdfast.config.root import Config
-from holdfast.config.schema.field import Field, Section, children, fields, settings
+from holdfast.config.schema.field import Field, FieldConflict, Section, children, fields, settings
 from holdfast.config.schema.scalars import nearest, printable
 
 ENVIRONMENT_PREFIX = "HOLDFAST_"
@@ -58,6 +58,8 @@ class Loaded(msgspec.Struct, frozen=True):
     config: Config
     origins: Mapping[str, Origin]
     file: str | None = None
+    warnings: tuple[ConfigProblem, ...] = ()
+    """What is valid, and probably not meant."""
 
 
 def resolve(
@@ -69,10 +71,11 @@ def resolve(
         resolver.read_file(source)
     resolver.read_environment(environ)
     resolver.read_flags(flags)
-    problems = {*resolver.problems, *resolver.conflicts(resolver.config)}
+    problems = {*resolver.problems, *resolver.found(lambda one: one.conflicts())}
     if problems:
         return ConfigRejected(tuple(sorted(problems)))
-    return Loaded(resolver.config, resolver.origins, source.name if source else None)
+    warnings = tuple(sorted(set(resolver.found(lambda one: one.warnings()))))
+    return Loaded(resolver.config, resolver.origins, source.name if source else None, warnings)
 
 
 class _Resolver:
@@ -130,14 +133,20 @@ class _Resolver:
         faults = [*notes.faults, *(Fault(path + fault.path, *fault[1:]) for fault in document.faults)]
         self.problems += [ConfigProblem(origin, fault.path, fault.sentence) for fault in faults]
 
-    def conflicts(self, section: Section, path: str = "") -> Iterator[ConfigProblem]:
-        for conflict in section.conflicts():
+    def found(self, say: Callable[[Section], Iterator[FieldConflict]]) -> Iterator[ConfigProblem]:
+        """Problems or warnings that `say` yields about each section."""
+        return self._found(say, self.config, "")
+
+    def _found(
+        self, say: Callable[[Section], Iterator[FieldConflict]], section: Section, path: str
+    ) -> Iterator[ConfigProblem]:
+        for conflict in say(section):
             names = [f"{path}{field}" if field else path.removesuffix(".") for field in conflict.fields]
             # A field that could not be read is a problem already; what follows from it is noise.
             if self._unsound.isdisjoint(names):
                 yield self._problem(names, conflict.sentence)
         for name, below in children(section):
-            yield from self.conflicts(below, f"{path}{name}.")
+            yield from self._found(say, below, f"{path}{name}.")
 
     def _problem(self, names: list[str], sentence: str) -> ConfigProblem:
         """Report a conflict at a value that was set explicitly: a default cannot be edited."""

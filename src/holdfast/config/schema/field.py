@@ -96,6 +96,10 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         """Yield contradictions between fields that are valid one by one."""
         return iter(())
 
+    def warnings(self) -> Iterator[FieldConflict]:
+        """Yield what is valid, and probably not meant."""
+        return iter(())
+
 
 class Shape(Enum):
     ONE = ""

@@ -12,15 +12,6 @@ from holdfast.config.schema.scalars import Unfit, closest, quote, show_duration
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
 
-TABLE_SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65537, 131071)
-"""Primes: Maglev's permutation visits every bucket only if the table size is prime."""
-
-
-def _table_size(given: str) -> int:
-    if given not in map(str, TABLE_SIZES):
-        raise Unfit(f"is {quote(given)}: write one of the primes {', '.join(map(str, TABLE_SIZES))}")
-    return int(given)
-
 
 def _table_name(given: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,62}", given):
@@ -29,7 +20,6 @@ def _table_name(given: str) -> str:
 
 
 TableName = Annotated[str, ScalarKind("name of a table", _table_name, quoted=True)]
-TableSize = Annotated[int, ScalarKind(f"one of {', '.join(map(str, TABLE_SIZES))}", _table_size)]
 
 
 class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
@@ -39,13 +29,6 @@ class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
         Literal["nftables", "dry-run"],
         FieldDoc("The dataplane: `nftables` programs the kernel, `dry-run` only logs what it would do."),
     ] = "nftables"
-    table_size: Annotated[
-        TableSize,
-        FieldDoc(
-            "Number of Maglev buckets per frontend. With 100 buckets per backend, the shares of backends of equal "
-            "weight differ by 1 % at most. A change of the size moves every flow that is not established."
-        ),
-    ] = 65537
     table: Annotated[
         TableName,
         FieldDoc(

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, Name
+from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, Name, ScalarKind
+from holdfast.config.schema.scalars import Unfit, quote
 from holdfast.config.sections.stored import StoredSection, Unsigned, set_canonical_address
 
 _WEIGHT = {"small": "a weight cannot be negative", "big": "100 is the full share", "least": 0, "most": 100}
+
+DEFAULT_TABLE_SIZE: Final = 16381
+TABLE_SIZES = (1021, 4093, DEFAULT_TABLE_SIZE, 65537, 131071)
+"""Primes: Maglev's permutation visits every bucket only if the table size is prime."""
+_EVEN_FROM = 100
+"""Buckets per backend from which the shares of backends of equal weight differ by 1 % at most."""
+
+
+def _table_size(given: str) -> int:
+    if given not in map(str, TABLE_SIZES):
+        raise Unfit(f"is {quote(given)}: write one of the primes {', '.join(map(str, TABLE_SIZES))}")
+    return int(given)
+
+
+TableSize = Annotated[
+    Literal[1021, 4093, 16381, 65537, 131071],
+    ScalarKind(f"one of {', '.join(map(str, TABLE_SIZES))}", _table_size),
+]
 
 
 class Backend(StoredSection, frozen=True, kw_only=True):
@@ -152,6 +171,14 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
             most=timedelta(days=1),
         ),
     ] = timedelta(0)
+    table_size: Annotated[
+        TableSize,
+        FieldDoc(
+            "Number of Maglev buckets. With 100 buckets per backend, the shares of backends of equal weight differ by "
+            "1 % at most. 16381 buckets take 1 MiB of kernel memory, 65537 take 4.9 MiB. A change of the size moves "
+            "all new flows; established ones stay."
+        ),
+    ] = DEFAULT_TABLE_SIZE
     announce: Annotated[Announce | None, FieldDoc("Announcement of the address; `null` for none.")] = None
 
     def __post_init__(self) -> None:
@@ -172,3 +199,21 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
                 place = f"pools[{index}].backends.{name}"
                 yield FieldConflict((place,), f"is in this frontend twice, first in pools[{first[name]}]: remove one")
             first.setdefault(name, index)
+        if self._largest_pool > self.table_size:
+            yield FieldConflict(("table_size", ""), f"{self._buckets}, which is too few: write a larger table_size")
+
+    def warnings(self) -> Iterator[FieldConflict]:
+        if self._largest_pool <= self.table_size < _EVEN_FROM * self._largest_pool:
+            sentence = (
+                f"{self._buckets}: below {_EVEN_FROM} for each, their shares are uneven; write a larger table_size"
+            )
+            yield FieldConflict(("table_size", ""), sentence)
+
+    @property
+    def _largest_pool(self) -> int:
+        """Number of backends that serve together at most: only one pool serves at a time."""
+        return max((len(pool.backends) for pool in self.pools), default=0)
+
+    @property
+    def _buckets(self) -> str:
+        return f"gives {self.table_size:,} buckets to {self._largest_pool:,} backends of a pool"

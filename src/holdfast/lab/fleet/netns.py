@@ -94,11 +94,7 @@ def wipe(namespace: str) -> None:
 
 
 async def _entries() -> dict[str, BackendEntry]:
-    with contextlib.closing(
-        NftablesDataplane(
-            TableShape(BalancerDataplaneSettings().table, BalancerDataplaneSettings().table_size, snat=False)
-        )
-    ) as dataplane:
+    with contextlib.closing(NftablesDataplane(TableShape(BalancerDataplaneSettings().table, snat=False))) as dataplane:
         found = await dataplane.read()
     return {shown(key.backend): one for key, one in found.items() if isinstance(one, BackendEntry)}
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
-from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.maglev.table import ALGORITHM, BackendId
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, backend, shown
+from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.reconcile import Away, Change
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing.fakes.dataplane import FakeDataplane
@@ -26,6 +27,8 @@ class _Vip(msgspec.Struct):
     """A VIP in the file, with its entries by ADDRESS:PORT."""
 
     sticky: bool = False
+    table_size: int = DEFAULT_TABLE_SIZE
+    algorithm: int = ALGORITHM
     entries: dict[str, BackendEntry] = {}
 
 
@@ -62,7 +65,7 @@ class VipsFile(FakeDataplane):
         return await super().counters()
 
     def describe(self) -> VipDataplaneInfo:
-        return VipDataplaneInfo("lab", self.table_size, self.live)
+        return VipDataplaneInfo("lab", self.live)
 
     def load(self) -> None:
         """Read the file, and drop the flows that were ended since it was last read."""
@@ -81,7 +84,7 @@ class VipsFile(FakeDataplane):
     def _replace_objects(self, content: _Content) -> None:
         objects: dict[VipKey, Value] = {}
         for name, vip in content.vips.items():
-            objects[VipKey(_vip(name))] = VipSettings(vip.sticky)
+            objects[VipKey(_vip(name))] = VipSettings(vip.sticky, vip.table_size, vip.algorithm)
             objects |= {VipKey(_vip(name), _backend(one)): entry for one, entry in vip.entries.items()}
         ends = {VipKey(_vip(name), _backend(one)): n for name, of in content.ends.items() for one, n in of.items()}
         for key in ends:
@@ -99,7 +102,7 @@ class VipsFile(FakeDataplane):
         for key, value in sorted(self.objects.items(), key=lambda one: one[0]):
             vip = content.vips.setdefault(str(key.vip), _Vip())
             if isinstance(value, VipSettings):
-                vip.sticky = value.sticky
+                vip.sticky, vip.table_size, vip.algorithm = value.sticky, value.table_size, value.algorithm
             else:
                 vip.entries[shown(key.backend)] = value
         for key, count in sorted(self.ends.items()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
 from holdfast.balancer.maglev import table as maglev
@@ -23,7 +23,6 @@ from holdfast.testing.fakes.target import FaultyTarget
 class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
     """`objects` is what it holds of ours."""
 
-    table_size: int = 251
     live: frozenset[str] = frozenset()
     objects: dict[VipKey, Value] = field(default_factory=dict)
     flows: dict[tuple[Vip, int], BackendId] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
         self._lost.clear()
 
     def describe(self) -> VipDataplaneInfo:
-        return VipDataplaneInfo("fake", self.table_size, self.live)
+        return VipDataplaneInfo("fake", self.live)
 
     def restart(self) -> None:
         """Lose everything, as a restarted VPP does."""
@@ -63,8 +62,13 @@ class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
 
     def table(self, vip: Vip) -> tuple[BackendId | None, ...]:
         """Return the backend of each bucket."""
-        serving, table = maglev.table(weights(self.objects.items()).get(vip, {}), self.table_size)
+        serving, table = self._table(vip)
         return tuple(serving[place] if place >= 0 else None for place in table.tolist())
+
+    def _table(self, vip: Vip) -> tuple[tuple[BackendId, ...], maglev.Table]:
+        settings = self.objects[VipKey(vip)]
+        assert isinstance(settings, VipSettings)
+        return maglev.table(weights(self.objects.items()).get(vip, {}), settings.table_size)
 
     def connect(self, vip: Vip, client: int) -> BackendId | None:
         """Open a flow of that client, or continue the one it has; None if it is refused."""
@@ -73,10 +77,12 @@ class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
         if VipKey(vip) not in self.objects:
             return None
         bucket = int.from_bytes(hashlib.blake2b(client.to_bytes(8, "big"), digest_size=8).digest(), "big")
-        backend = self.table(vip)[bucket % self.table_size]
-        if backend is not None:
-            self.flows[vip, client] = backend
-        return backend
+        serving, table = self._table(vip)
+        place = int(table[bucket % len(table)])
+        if place < 0:
+            return None
+        self.flows[vip, client] = serving[place]
+        return serving[place]
 
     @property
     def entries(self) -> dict[VipKey, BackendEntry]:
@@ -104,9 +110,12 @@ class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
         if change.key.backend != NO_BACKEND and VipKey(change.key.vip) not in self.objects:
             return "there is no such VIP"
         before = self.objects.get(change.key)
-        if isinstance(before, VipSettings) and before != change.new.value and "sticky" not in self.live:
+        if isinstance(before, VipSettings) and self._differing(before, change.new.value) - self.live:
             return "this attribute cannot change live"
         return None
+
+    def _differing(self, before: VipSettings, after: Value) -> set[str]:
+        return {one.name for one in fields(before) if getattr(before, one.name) != getattr(after, one.name)}
 
     def _kill(self, key: VipKey) -> None:
         for flow in [flow for flow, to in self.flows.items() if flow[0] == key.vip and to == key.backend]:

@@ -49,7 +49,13 @@ def configuration(
     frontends = []
     for family in families:
         pool = ", ".join(f"{name}-v{family}: {{weight: {(weights or {}).get(name, 100)}}}" for name in SERVERS)
-        fields = [f"address: '{VIP[family]}'", "port: 80", f"pools: [{{backends: {{{pool}}}}}]", *frontend.splitlines()]
+        fields = [
+            f"address: '{VIP[family]}'",
+            "port: 80",
+            f"pools: [{{backends: {{{pool}}}}}]",
+            f"table-size: {table_size}",
+            *frontend.splitlines(),
+        ]
         frontends += [f"    www-v{family}:", *(f"      {field}" for field in fields)]
     return [
         # Long enough that a busy machine never restarts a worker: that is not what these tests are about.
@@ -58,7 +64,7 @@ def configuration(
         f"  startup-min-delay: {warm_up}",
         f"  startup-max-delay: {window}",
         f"  sync-interval: {sync}",
-        f"  dataplane: {{kind: nftables, table-size: {table_size}}}",
+        "  dataplane: {kind: nftables}",
         f"  healthchecks: {{web: {{type: http, interval: {probe}, timeout: 5s, fall: {FALL}}}}}",
         "  backends:",
         *backends,

@@ -10,7 +10,7 @@ from holdfast.balancer.dataplane.nftables import TableShape
 from holdfast.balancer.maglev import table as maglev
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.anycast import AnycastSite
-from tests.balancer.dataplane.nftables.harness import SIZE, TABLE, Ground, stage
+from tests.balancer.dataplane.nftables.harness import TABLE, Ground, stage
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def _tables_of_this_test_only() -> Iterator[None]:
 
 @pytest.fixture
 def ground(site: AnycastSite) -> Iterator[Ground]:
-    made = Ground(site, TableShape(TABLE, SIZE))
+    made = Ground(site, TableShape(TABLE))
     try:
         yield made
     finally:

@@ -21,6 +21,7 @@ from holdfast.balancer.dataplane.nftables.flow_hash import bucket
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import Value, Vip, VipKey, VipSettings, backend
+from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
@@ -30,7 +31,7 @@ from tests.balancer.dataplane.conformance import change, made
 
 T = TypeVar("T")
 PORT = 8080
-SIZE = 1021
+SIZE = DEFAULT_TABLE_SIZE
 TABLE = "holdfast"
 V4 = Vip.of("192.0.2.1", "tcp", 80)
 V6 = Vip.of("2001:db8::1", "tcp", 80)
@@ -290,7 +291,7 @@ def predicted(flow: Flow, weights: Mapping[BackendId, int], *, sticky: bool = Fa
     host, port = flow.source
     found = ip_address(host)
     serving, table = maglev.base_table(weights, size)
-    return named(serving[table[bucket(Client(found.version, int(found), port), VipSettings(sticky), size)]])
+    return named(serving[table[bucket(Client(found.version, int(found), port), VipSettings(sticky, size))]])
 
 
 def is_served(ground: Ground, vip: Vip = V4, size: int = SIZE) -> bool:

@@ -32,7 +32,7 @@ def equipped() -> Iterator[NamespaceNetwork]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_it_conforms(namespace: Namespace, case: Case) -> None:
     async def prove() -> None:
-        dataplane = NftablesDataplane(TableShape(case.__name__, 251))
+        dataplane = NftablesDataplane(TableShape(case.__name__))
         try:
             await case(dataplane)
         finally:

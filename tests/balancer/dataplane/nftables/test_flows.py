@@ -267,16 +267,24 @@ def test_a_table_of_another_size_takes_over_without_a_gap(ground: Ground) -> Non
     ground.make(*served())
     flows = ground.connect(V4, 10)
     before = ground.read()
-    ground.plane.close()
-    ground.plane = NftablesDataplane(TableShape(TABLE, 251))
-    assert ground.read() == before, "the first look is at what is served"
-    assert ground.read() == {**before, VipKey(V4): VipSettings(damaged=True)}, (
-        "later ones tell that it has to be made again"
-    )
-    ground.make(*served())
-    assert is_served(ground, size=251)
+    ground.restart()
+    assert ground.read() == before
+    ground.make(change(VipKey(V4), VipSettings(table_size=1021), VipSettings()))
+    assert ground.read() == {**before, VipKey(V4): VipSettings(table_size=1021)}
+    assert is_served(ground, size=1021)
     assert all(flow.lives() for flow in flows)
-    assert "-1021" not in ground.nft("list", "table", "inet", TABLE)
+    assert f"-{SIZE}" not in ground.nft("list", "table", "inet", TABLE)
+
+
+def test_a_table_of_an_older_version_says_its_size_by_its_map(ground: Ground) -> None:
+    ground.make(change(VipKey(V4), VipSettings(table_size=4093)), *served()[1:])
+    before = ground.read()
+    chain, key = "goto vip-192.0.2.1-tcp-80", "192.0.2.1 . tcp . 80"
+    ground.nft(
+        f"delete element inet {TABLE} vip4-port {{ {key} }}; add element inet {TABLE} vip4-port {{ {key} : {chain} }}"
+    )
+    ground.restart()
+    assert ground.read() == before
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,13 @@ runtime: {{heartbeat-after: 120s, stalled-after: 240s, supervisor-silent-after: 
 balancer:
   startup-min-delay: 100ms
   startup-max-delay: 20s
-  dataplane: {{table-size: 1021}}
   healthchecks: {{web: {{type: tcp, interval: 200ms}}}}
   backends:
     web-1: {{address: 10.3.0.1, port: 8080, healthcheck: web}}
     web-2: {{address: 10.3.0.2, port: 8080, healthcheck: web}}
     web-3: {{address: 10.3.0.3, port: 8080, healthcheck: web}}
   frontends:
-    www: {{address: 192.0.2.1, port: 80, pools: [{{backends: {{web-1: , web-2: , web-3: }}}}]}}
+    www: {{address: 192.0.2.1, port: 80, table-size: 1021, pools: [{{backends: {{web-1: , web-2: , web-3: }}}}]}}
 """
 FROM_ETCD = "paths: {{state: {base}/state, runtime: {base}/run}}\nbalancer: {{source: etcd}}\n"
 OVERLOADED = "the process hangs, or is overloaded"

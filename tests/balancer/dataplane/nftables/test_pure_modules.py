@@ -21,7 +21,8 @@ from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backen
 from holdfast.netlink import wire
 from tests.balancer.dataplane.conformance import ONE, SIX, TWO, V4, change
 
-SHAPE = TableShape("holdfast", 251)
+SHAPE = TableShape("holdfast")
+SIZE = VipSettings().table_size
 
 
 def addresses(family: int) -> st.SearchStrategy[int]:
@@ -97,8 +98,8 @@ def test_a_mark_is_stable_and_unique(key: VipKey) -> None:
 
 
 def test_a_changed_rule_has_another_fingerprint() -> None:
-    plain, sticky = (structure.vip_fingerprints(SHAPE, V4, VipSettings(sticky)) for sticky in (False, True))
-    other = structure.vip_fingerprints(TableShape("holdfast", 509), V4, VipSettings())
+    plain, sticky = (structure.vip_fingerprints(V4, VipSettings(sticky)) for sticky in (False, True))
+    other = structure.vip_fingerprints(V4, VipSettings(table_size=1021))
     assert len({plain, sticky, other}) == 3
 
 
@@ -111,10 +112,10 @@ def test_the_hash_of_nothing_is_the_published_one(seed: int, expected: int) -> N
 def test_a_bucket_is_in_the_table_and_sticky_ones_do_not_look_at_the_port(
     address: int, port: int, sticky: bool
 ) -> None:
-    found = bucket(Client(6, address, port), VipSettings(sticky), 251)
-    assert 0 <= found < 251
+    found = bucket(Client(6, address, port), VipSettings(sticky, 1021))
+    assert 0 <= found < 1021
     if sticky:
-        assert found == bucket(Client(6, address, 0), VipSettings(), 251)
+        assert found == bucket(Client(6, address, 0), VipSettings(table_size=1021))
 
 
 def settled(*entries: tuple[BackendId, BackendEntry]) -> TableSnapshot:
@@ -123,7 +124,7 @@ def settled(*entries: tuple[BackendId, BackendEntry]) -> TableSnapshot:
     snapshot.put_frame()
     placed = {one: PlacedBackend(mark_of(VipKey(V4, one), ()), entry) for one, entry in entries}
     snapshot.put(V4, VipContent(VipSettings(), placed))
-    snapshot.maps.add(layout.buckets_of(V4, 251))
+    snapshot.maps.add(layout.buckets_of(V4, SIZE))
     snapshot.put_chains([(V4, VipSettings())])
     return snapshot
 
@@ -131,7 +132,7 @@ def settled(*entries: tuple[BackendId, BackendEntry]) -> TableSnapshot:
 def planned(snapshot: TableSnapshot, update: VipUpdate) -> UpdateSteps:
     entries = snapshot.contents[V4].entries
     marks = {one: placed.mark for one, placed in entries.items()}
-    before = table_of({one: placed.entry for one, placed in entries.items()}, marks, 251)
+    before = table_of({one: placed.entry for one, placed in entries.items()}, marks, SIZE)
     return steps(update, snapshot, before, set(snapshot.marks()))
 
 

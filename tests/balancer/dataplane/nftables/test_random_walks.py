@@ -22,7 +22,7 @@ from holdfast.testing.fakes.dataplane import FakeDataplane
 from tests.balancer.dataplane.conformance import change, made
 from tests.balancer.dataplane.nftables.harness import TABLE, Ground
 
-SIZE = 251
+SIZES = (1021, 4093)
 VIPS = (
     Vip.of("192.0.2.1", "tcp", 80),
     Vip.of("192.0.2.1", "udp", 80),
@@ -53,14 +53,14 @@ class Walk:
     def __init__(self, ground: Ground, seed: int) -> None:
         self._ground = ground
         self._chance = random.Random(seed)
-        self.model = FakeDataplane(SIZE, live=frozenset({"sticky"}))
-        self.plane = NftablesDataplane(TableShape(TABLE, SIZE))
+        self.model = FakeDataplane(live=frozenset({"sticky", "table_size"}))
+        self.plane = NftablesDataplane(TableShape(TABLE))
 
     async def step(self) -> None:
         what = self._chance.random()
         if what < 0.1:
             self.plane.close()
-            self.plane = NftablesDataplane(TableShape(TABLE, SIZE))
+            self.plane = NftablesDataplane(TableShape(TABLE))
         elif what < 0.25 and f"table inet {TABLE}" in self._ground.nft("list", "tables"):
             self._ground.nft(*self._chance.choice(TAMPERING))
             await self._repair()
@@ -76,7 +76,7 @@ class Walk:
         if kind < 0.1:
             return change(VipKey(vip), None)
         if kind < 0.3:
-            return change(VipKey(vip), VipSettings(sticky=self._chance.random() < 0.3))
+            return change(VipKey(vip), VipSettings(self._chance.random() < 0.3, self._chance.choice(SIZES)))
         number = self._chance.randint(1, 5)
         one = backend(f"10.0.0.{number}" if vip.family == 4 else f"fd00::{number}", self._chance.choice([0, 80, 81]))
         if kind < 0.45:
@@ -96,6 +96,11 @@ class Walk:
             await made(self.plane, *(change(key, value) for key, value in sorted(wrong.items(), key=lambda p: p[0])))
         pytest.fail("it does not come to rest")
 
+    def _size(self, vip: Vip) -> int:
+        settings = self.model.objects[VipKey(vip)]
+        assert isinstance(settings, VipSettings)
+        return settings.table_size
+
     def prove(self) -> None:
         """The kernel's tables are those of the model, and there is nothing else."""
         kernel = NftConnection(TABLE)
@@ -103,15 +108,18 @@ class Walk:
             rules, maps = kernel.rules(), kernel.maps()
             vips = [key.vip for key in self.model.objects if key.backend == NO_BACKEND]
             assert {name for name in rules if belongs_to_a_vip(name)} == set(map(chain_of, vips))
-            assert {name for name in maps if belongs_to_a_vip(name)} == {buckets_of(vip, SIZE) for vip in vips}
+            assert {name for name in maps if belongs_to_a_vip(name)} == {
+                buckets_of(vip, self._size(vip)) for vip in vips
+            }
             assert self.plane._opened is not None
             services = self.plane._opened[1].read().contents
             for vip in vips:
                 placed = services[vip].entries
                 wanted = {one: each.entry for one, each in placed.items()}
                 marks = {one: each.mark for one, each in placed.items()}
-                found = elements.buckets(kernel.elements(buckets_of(vip, SIZE)), SIZE)
-                assert np.array_equal(found, table_of(wanted, marks, SIZE))
+                size = self._size(vip)
+                found = elements.buckets(kernel.elements(buckets_of(vip, size)), size)
+                assert np.array_equal(found, table_of(wanted, marks, size))
         finally:
             kernel.close()
 

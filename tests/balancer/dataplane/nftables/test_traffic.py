@@ -13,7 +13,6 @@ from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
 from tests.balancer.dataplane.conformance import change
 from tests.balancer.dataplane.nftables.harness import (
     PORT,
-    SIZE,
     TABLE,
     V4,
     V6,
@@ -167,7 +166,7 @@ def test_traffic_is_counted_by_backend(ground: Ground) -> None:
 
 
 def test_with_snat_servers_see_the_balancer(site: AnycastSite) -> None:
-    ground = Ground(site, TableShape(TABLE, SIZE, snat=True))
+    ground = Ground(site, TableShape(TABLE, snat=True))
     try:
         ground.make(*served(V4), *served(V6))
         for vip in (V4, V6):

@@ -20,6 +20,7 @@ from holdfast.balancer.dataplane.nftables.elements import Marks
 from holdfast.balancer.dataplane.nftables.layout import BACKEND_MAPS, TRAFFIC, VIP_MAPS, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, table_of
+from holdfast.balancer.maglev.table import ALGORITHM
 from holdfast.balancer.vip import Vip
 
 log = structlog.get_logger(__name__)
@@ -86,10 +87,9 @@ class TableCache:
         """Make the next read a full one."""
         self._generation = None
 
-    def buckets(self, vip: Vip) -> Marks:
-        """Bucket table of a VIP that has a map for it."""
-        if vip not in self._buckets:
-            size = self._shape.size
+    def buckets(self, vip: Vip, size: int) -> Marks:
+        """Bucket table of a VIP that has a map of that size."""
+        if vip not in self._buckets or len(self._buckets[vip]) != size:
             self._store(vip, elements.buckets(self._kernel.elements(buckets_of(vip, size)), size))
         return self._buckets[vip]
 
@@ -135,10 +135,14 @@ class TableCache:
         for _ in range(min(_VERIFIED, len(self._unverified))):
             vip, _ = self._unverified.popitem(last=False)
             content = snapshot.contents.get(vip)
-            if content is None or content.settings is None or not snapshot.has_buckets(vip):
+            settings = None if content is None else content.settings
+            if content is None or settings is None or not snapshot.has_buckets(vip, settings.table_size):
                 continue
+            if settings.algorithm != ALGORITHM:  # another version of this program built it
+                continue
+            size = settings.table_size
             entries = {one: each.entry for one, each in content.entries.items()}
             marks = {one: each.mark for one, each in content.entries.items()}
-            if not np.array_equal(self.buckets(vip), table_of(entries, marks, self._shape.size)):
+            if not np.array_equal(self.buckets(vip, size), table_of(entries, marks, size)):
                 log.warning("the buckets of a VIP do not match its entries; rebuilding them", vip=str(vip))
                 self.wrong.add(vip)

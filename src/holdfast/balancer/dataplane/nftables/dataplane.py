@@ -86,11 +86,12 @@ class NftablesDataplane:
             if content is None or content.settings is None:
                 return None
             owners = {placed.mark: backend for backend, placed in content.entries.items()}
-            table, found = cache.buckets(vip), bucket(client, content.settings, self._shape.size)
+            settings = content.settings
+            table, found = cache.buckets(vip, settings.table_size), bucket(client, settings)
             mark = int(table[found])
             established = kernel.mark_of_flow(vip, client) if client.port and client.to_port else None
             share = int(np.count_nonzero(table == mark)) if mark in owners else 0
-            return FlowPath(found, owners.get(mark), share, owners.get(established or 0))
+            return FlowPath(found, settings.table_size, owners.get(mark), share, owners.get(established or 0))
 
         return await self._run_in_thread(trace)
 
@@ -101,7 +102,7 @@ class NftablesDataplane:
             await asyncio.sleep(max(_POLL_SECONDS, 20 * self._poll_took))
 
     def describe(self) -> VipDataplaneInfo:
-        return VipDataplaneInfo("nftables", self._shape.size, frozenset({"sticky", "damaged"}))
+        return VipDataplaneInfo("nftables", frozenset({"sticky", "table_size", "algorithm", "damaged"}))
 
     @property
     def writes(self) -> int:
@@ -176,7 +177,8 @@ class _Batch:
     def _prepare(self, snapshot: TableSnapshot, updates: Iterable[VipUpdate]) -> None:
         """Create the frame, and the structure of new VIPs before packets are dispatched to them."""
         wanted = [(update.vip, update.settings) for update in updates if update.settings is not None]
-        without_map = [vip for vip, _ in wanted if not snapshot.has_buckets(vip)]
+        sizes = [(vip, settings.table_size) for vip, settings in wanted]
+        without_map = [(vip, size) for vip, size in sizes if not snapshot.has_buckets(vip, size)]
         inactive = _inactive(snapshot, wanted)
         text = "" if snapshot.has_frame else self._frame()
         text += ruleset.buckets(self._shape, without_map) + ruleset.chains(self._shape, inactive)
@@ -184,9 +186,9 @@ class _Batch:
             self._kernel.restructure(text)
             snapshot.put_frame()
             snapshot.put_chains(inactive)
-            snapshot.maps |= {buckets_of(vip, self._shape.size) for vip in without_map}
-            for vip in without_map:
-                self._cache.set_buckets(vip, empty(self._shape.size))
+            snapshot.maps |= {buckets_of(vip, size) for vip, size in without_map}
+            for vip, size in without_map:
+                self._cache.set_buckets(vip, empty(size))
         self._remove_foreign_elements(snapshot)
 
     def _frame(self) -> str:
@@ -234,12 +236,12 @@ class _Batch:
             failed[vip] = str(error)
 
     def _begin(self, update: VipUpdate, snapshot: TableSnapshot, used: set[int]) -> UpdateSteps:
-        gone = update.settings is None
-        before = empty(self._shape.size) if gone else self._cache.buckets(update.vip)
+        settings = update.settings
+        before = empty(0) if settings is None else self._cache.buckets(update.vip, settings.table_size)
         planned = steps(update, snapshot, before, used)
         if planned.first:
             self._kernel.commit(planned.first)
-        self._cache.set_buckets(update.vip, None if gone else planned.after)
+        self._cache.set_buckets(update.vip, None if settings is None else planned.after)
         return planned
 
     def _end(self, planned: UpdateSteps) -> None:

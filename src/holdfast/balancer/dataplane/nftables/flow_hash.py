@@ -16,12 +16,12 @@ _MIXING = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
 _FINAL = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
 
 
-def bucket(source: Client, settings: VipSettings, size: int) -> int:
+def bucket(source: Client, settings: VipSettings) -> int:
     """Bucket of a new flow from this client."""
     hashed = source.address.to_bytes(_WIDTHS[source.family], "big")
     if source.port and not settings.sticky:
         hashed += source.port.to_bytes(2, "big") + b"\0\0"
-    return (jhash(hashed, SEED) * size) >> 32
+    return (jhash(hashed, SEED) * settings.table_size) >> 32
 
 
 def jhash(data: bytes, seed: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
@@ -150,11 +150,20 @@ def belongs_to_a_vip(name: str) -> bool:
 
 
 def vip_comment(settings: VipSettings) -> str:
-    return _STICKY if settings.sticky else ""
+    """Comment of a VIP: its number of buckets, the algorithm, and whether it is sticky."""
+    sticky = f"{_STICKY} " if settings.sticky else ""
+    return f"{sticky}buckets {settings.table_size} algorithm {settings.algorithm}"
 
 
-def settings_from(comment: str) -> VipSettings:
-    return VipSettings(sticky=comment == _STICKY)
+def settings_from(comment: str, sizes: Collection[int] = ()) -> Iterator[VipSettings]:
+    """Settings that the comment of a VIP may mean. An older one has no size: then it is one of `sizes`, those of the
+    VIP's bucket maps, or unknown."""
+    found = _SETTINGS(comment)
+    if found is not None:
+        yield VipSettings(bool(found[1]), int(found[2]), int(found[3]))
+        return
+    for size in (*sizes, 0):
+        yield VipSettings(comment == _STICKY, size)
 
 
 def entry_comment(key: VipKey, entry: BackendEntry) -> str:
@@ -164,6 +173,7 @@ def entry_comment(key: VipKey, entry: BackendEntry) -> str:
     return f"{key.vip} {shown(key.backend)} weight {entry.weight}{base}{ended}"
 
 
+_SETTINGS = re.compile(rf"({_STICKY} )?buckets (\d{{1,9}}) algorithm (\d{{1,9}})").fullmatch
 _PLACE = r"(?:([\d.]+)|\[([\da-f:.]+)\]):(\*|\d{1,5})"
 _VIP = re.compile(rf"{_PLACE}/(\w+)").fullmatch
 _BACKEND = re.compile(_PLACE).fullmatch

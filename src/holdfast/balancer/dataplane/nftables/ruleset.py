@@ -48,7 +48,6 @@ class TableShape:
     """Parameters of the text, apart from the VIPs."""
 
     table: str
-    size: int
     snat: bool = False
 
 
@@ -73,19 +72,19 @@ def frame_rules(shape: TableShape) -> Rules:
     }
 
 
-def vip_rules(shape: TableShape, vip: Vip, settings: VipSettings) -> Rules:
+def vip_rules(vip: Vip, settings: VipSettings) -> Rules:
     """Rules of the chain of one VIP."""
     dnat = f"dnat {_ADDRESS[vip.family]}"
     by_port, by_address = (BackendMap(vip.family, has_port).name for has_port in (True, False))
-    rules = [*_hashing(shape, vip, settings), f"ct mark set ct mark map @{buckets_of(vip, shape.size)}"]
+    rules = [*_hashing(vip, settings), f"ct mark set ct mark map @{buckets_of(vip, settings.table_size)}"]
     if vip.protocol != PROTOCOLS["any"]:
         rules.append(f"meta l4proto {vip.protocol} {dnat} addr . port to ct mark map @{by_port}")
     return {chain_of(vip): [*rules, f"{dnat} to ct mark map @{by_address}", f"goto {_REFUSE}"]}
 
 
-def _hashing(shape: TableShape, vip: Vip, settings: VipSettings) -> list[str]:
+def _hashing(vip: Vip, settings: VipSettings) -> list[str]:
     source = f"{_ADDRESS[vip.family]} saddr"
-    into = f"mod {shape.size} seed {SEED:#x}"
+    into = f"mod {settings.table_size} seed {SEED:#x}"
     if settings.sticky:
         return [f"ct mark set jhash {source} {into}"]
     if vip.protocol != PROTOCOLS["any"]:
@@ -115,9 +114,9 @@ def frame_fingerprints(shape: TableShape) -> Mapping[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=1 << 14)
-def vip_fingerprints(shape: TableShape, vip: Vip, settings: VipSettings) -> tuple[str, ...]:
+def vip_fingerprints(vip: Vip, settings: VipSettings) -> tuple[str, ...]:
     """Expected fingerprints in the chain of a VIP."""
-    return fingerprints(vip_rules(shape, vip, settings))[chain_of(vip)]
+    return fingerprints(vip_rules(vip, settings))[chain_of(vip)]
 
 
 def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
@@ -141,10 +140,12 @@ def frame(shape: TableShape) -> str:
     return "\n".join([*lines, *_replaced(shape, frame_rules(shape))]) + "\n"
 
 
-def buckets(shape: TableShape, vips: Iterable[Vip]) -> str:
-    """Create the bucket maps of these VIPs."""
-    end = f"{{ type mark : mark; size {shape.size}; }}"
-    return "".join(f"add map inet {shape.table} {buckets_of(vip, shape.size)} {end}\n" for vip in vips)
+def buckets(shape: TableShape, vips: Iterable[tuple[Vip, int]]) -> str:
+    """Create the bucket maps of these VIPs, each with its size."""
+    return "".join(
+        f"add map inet {shape.table} {buckets_of(vip, size)} {{ type mark : mark; size {size}; }}\n"
+        for vip, size in vips
+    )
 
 
 def chains(shape: TableShape, vips: Iterable[tuple[Vip, VipSettings]]) -> str:
@@ -152,7 +153,7 @@ def chains(shape: TableShape, vips: Iterable[tuple[Vip, VipSettings]]) -> str:
     lines = []
     for vip, settings in vips:
         lines.append(f"add chain inet {shape.table} {chain_of(vip)}")
-        lines += _replaced(shape, vip_rules(shape, vip, settings))
+        lines += _replaced(shape, vip_rules(vip, settings))
     return "".join(f"{line}\n" for line in lines)
 
 

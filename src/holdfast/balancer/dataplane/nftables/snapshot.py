@@ -77,10 +77,10 @@ class TableSnapshot:
 
     def has_chain(self, vip: Vip, settings: VipSettings) -> bool:
         """Tell whether the chain of the VIP has the rules for these settings."""
-        return self.rules.get(chain_of(vip)) == ruleset.vip_fingerprints(self.shape, vip, settings)
+        return self.rules.get(chain_of(vip)) == ruleset.vip_fingerprints(vip, settings)
 
-    def has_buckets(self, vip: Vip) -> bool:
-        return buckets_of(vip, self.shape.size) in self.maps
+    def has_buckets(self, vip: Vip, size: int) -> bool:
+        return buckets_of(vip, size) in self.maps
 
     def dispatches_to(self, vip: Vip) -> bool:
         """Tell whether packets are dispatched to the VIP, correctly or not."""
@@ -88,7 +88,8 @@ class TableSnapshot:
 
     def is_whole(self, vip: Vip) -> bool:
         content = self.contents[vip]
-        if content.settings is None or not self.has_buckets(vip) or not self.has_chain(vip, content.settings):
+        settings = content.settings
+        if settings is None or not self.has_buckets(vip, settings.table_size) or not self.has_chain(vip, settings):
             return False
         return all(placed.mark in self.counted for placed in content.entries.values())
 
@@ -121,7 +122,7 @@ class TableSnapshot:
         exact, of_any_size = set(), set()
         for vip, content in self.contents.items():
             if content.settings is not None:
-                name = buckets_of(vip, self.shape.size)
+                name = buckets_of(vip, content.settings.table_size)
                 if self.has_chain(vip, content.settings):
                     exact.add(name)
                 else:
@@ -145,8 +146,15 @@ class TableSnapshot:
             if vip_map(vip) != where or elements.data_of(element) != chain_of(vip).encode():
                 self.foreign_elements.append((where.name, Element(key)))
                 continue
-            settings = settings_from(elements.comment_of(element))
-            self.contents.setdefault(vip, VipContent()).settings = settings
+            settings = list(settings_from(elements.comment_of(element), self._sizes(vip)))
+            fitting = (one for one in settings if self.has_chain(vip, one))
+            self.contents.setdefault(vip, VipContent()).settings = next(fitting, settings[0])
+
+    def _sizes(self, vip: Vip) -> list[int]:
+        """Sizes of the bucket maps of a VIP."""
+        stem = without_size(buckets_of(vip, 0))
+        found = (name.rpartition("-")[2] for name in sorted(self.maps) if without_size(name) == stem)
+        return [int(size) for size in found if size.isdecimal()]
 
     def take_backends(self, where: BackendMap, datagrams: list[bytes]) -> None:
         for element in elements.elements(datagrams):
@@ -173,7 +181,7 @@ class TableSnapshot:
         self.maps |= MAPS
 
     def put_chains(self, vips: Iterable[tuple[Vip, VipSettings]]) -> None:
-        self.rules |= {chain_of(vip): ruleset.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
+        self.rules |= {chain_of(vip): ruleset.vip_fingerprints(vip, settings) for vip, settings in vips}
 
     def put(self, vip: Vip, content: VipContent) -> None:
         """Note that the VIP was updated."""

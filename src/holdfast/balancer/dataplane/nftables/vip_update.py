@@ -111,8 +111,8 @@ class _Steps:
         first, then = Transaction(shape.table), Transaction(shape.table)
         after = before
         if update.settings is not None:
-            after = table_of(update.entries, self._marks, shape.size)
-            first.move(buckets_of(update.vip, shape.size), before, after)
+            after = table_of(update.entries, self._marks, update.settings.table_size)
+            first.move(buckets_of(update.vip, update.settings.table_size), before, after)
         for backend, entry in sorted(update.entries.items()):
             held = self._held.entries.get(backend)
             unchanged = held is not None and held.entry == entry
