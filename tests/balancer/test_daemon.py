@@ -135,6 +135,39 @@ def test_a_reload_is_checked_and_a_bad_one_changes_nothing(daemon: Daemon) -> No
     daemon.comes_to(one=100, two=50)
 
 
+MORE = """\
+balancer:
+  backends: {{two: {{address: 127.0.0.1, port: {port}, healthcheck: web{extra}}}}}
+"""
+
+
+class Watched(Daemon):
+    """The same, but a changed file is reloaded unasked."""
+
+    def write(self, extra: str = "") -> None:
+        super().write(extra)
+        self.config.write_text(self.config.read_text() + "  reload-on-change: true\n")
+
+
+def test_a_file_of_the_folder_is_reloaded_unasked_and_one_that_repeats_a_name_is_refused() -> None:
+    with folder() as base:
+        daemon = Watched(base)
+        try:
+            daemon.comes_to(one=100, two=100)
+            main, part = daemon.config.read_text().splitlines(keepends=True), base / "balancer.d" / "two.yaml"
+            part.parent.mkdir()
+            daemon.config.write_text("".join(line for line in main if not line.startswith("    two:")))
+            part.write_text(MORE.format(port=daemon.ports[1], extra=", weight: 50"))
+            daemon.comes_to(one=100, two=50)
+            again = part.with_name("zwei.yaml")
+            again.write_text(MORE.format(port=daemon.ports[1], extra=""))
+            refused = daemon.ask("config", "reload")
+            assert refused.returncode == 1
+            assert f"{again}:2:14: balancer.backends.two: is defined in {part}:2 already: remove one" in refused.stderr
+        finally:
+            daemon.stop()
+
+
 class FromStore(Daemon):
     """The same, but what is served stands in etcd, in a region of its own."""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import ConfigRejected, Loaded
+from holdfast.model.base.time import Duration, Instant
 from holdfast.runtime import config_file
-from holdfast.runtime.config_file import SecretRefused, file_path, load, read_secret, secret_file
+from holdfast.runtime.config_file import SETTLING, FileChanges, SecretRefused, file_path, load, read_secret, secret_file
 
 
 @pytest.fixture
@@ -142,3 +143,51 @@ def test_a_file_that_holds_no_secret_is_refused(secret: Path, content: bytes, se
 def test_a_missing_secret_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SecretRefused, match="cannot be read: No such file or directory"):
         read_secret(str(tmp_path / "none"), {})
+
+
+def part(file: Path, name: str, backend: str = "a") -> Path:
+    folder = file.parent / "balancer.d"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"balancer: {{backends: {{{backend}: {{address: 10.0.0.1}}}}}}\n")
+    return folder / name
+
+
+def test_files_of_the_folder_are_read_in_the_order_of_their_names_and_others_skipped(file: Path) -> None:
+    for name in ("20-b.yaml", "10-a.yaml", ".hidden.yaml", "10-a.yaml~", "README"):
+        part(file, name, backend=name.strip(".").replace("~", "-").replace(".", "-"))
+    result = load(str(file), {})
+    assert isinstance(result, Loaded), str(result)
+    assert list(result.config.balancer.backends) == ["10-a-yaml", "20-b-yaml"]
+    assert result.parts == 2
+
+
+def test_a_name_in_two_files_names_both(file: Path) -> None:
+    first, second = part(file, "1.yaml"), part(file, "2.yaml")
+    assert str(load(str(file), {})) == (
+        f"{second}:1:23: balancer.backends.a: is defined in {first}:1 already: remove one"
+    )
+
+
+def test_a_file_that_only_looks_like_a_part_is_not_skipped_in_silence(file: Path) -> None:
+    wrong = part(file, "shop.yml")
+    assert str(load(str(file), {})) == f"{wrong}: is not read, because its name does not end in .yaml: rename it"
+
+
+def test_a_part_that_cannot_be_read_makes_the_whole_unreadable(file: Path) -> None:
+    (file.parent / "balancer.d" / "1.yaml").mkdir(parents=True)
+    assert unreadable(load(str(file), {})).endswith("balancer.d/1.yaml: cannot be read: it is not a regular file")
+
+
+def test_a_change_is_noticed_once_and_only_when_it_has_settled(file: Path) -> None:
+    changes, now = FileChanges(str(file), {}), Instant(10**12)
+    assert not changes.settled(now)
+    part(file, "1.yaml")
+    assert not changes.settled(now)
+    part(file, "2.yaml", backend="b")
+    assert not changes.settled(now + SETTLING), "another file has changed meanwhile"
+    assert not changes.settled(now + SETTLING * 2 - Duration(microseconds=1))
+    assert changes.settled(now + SETTLING * 2)
+    assert not changes.settled(now + SETTLING * 9)
+    (file.parent / "balancer.d" / "1.yaml").unlink()
+    assert not changes.settled(now + SETTLING * 10)
+    assert changes.settled(now + SETTLING * 11)

@@ -15,7 +15,7 @@ from holdfast.cli.common.format import output_flag
 from holdfast.config import FlagValue, Loaded
 from holdfast.config.loading.reload import FieldChange, Reload
 from holdfast.config.output.show import as_json, as_table, as_yaml
-from holdfast.runtime.config_file import DEFAULT_FILE
+from holdfast.runtime.config_file import DEFAULT_FILE, PARTS
 from holdfast.runtime.control import Request
 
 NOT_CONFIRMED = 1
@@ -44,9 +44,10 @@ def check(file: str | None, config_file: str | None, settings: Sequence[FlagValu
 
 
 def _verdict(loaded: Loaded) -> str:
+    parts = f" with {loaded.parts} of {PARTS}/" if loaded.parts else ""
     if loaded.file is None:
-        return f"{DEFAULT_FILE} does not exist; the configuration without it is valid."
-    return f"{loaded.file} is valid."
+        return f"{DEFAULT_FILE} does not exist; the configuration without it is valid{parts}."
+    return f"{loaded.file} is valid{parts}."
 
 
 @config.command()

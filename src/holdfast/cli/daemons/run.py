@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, ConfigRejected, FlagValue, Loaded
-from holdfast.runtime.config_file import load
+from holdfast.runtime.config_file import FileChanges, load
 from holdfast.runtime.daemon.process import AlreadyRunning
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
@@ -39,9 +39,13 @@ def run_role(
         refused = unusable(loaded)
         return loaded.config if refused is None else str(refused)
 
+    changes = FileChanges(config_file, os.environ)
+    changed = changes.settled if role == "balancer" and config.balancer.reload_on_change else None
     setup_logging(config.log, role=role, worker="supervisor")
     paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))
-    supervisor = Supervisor(role, workers, config, paths, reload=reload, cells=cells, ready=lambda: ready(paths))
+    supervisor = Supervisor(
+        role, workers, config, paths, reload=reload, cells=cells, ready=lambda: ready(paths), changed=changed
+    )
     try:
         code = asyncio.run(supervisor.run())
     except (AlreadyRunning, FolderError) as error:

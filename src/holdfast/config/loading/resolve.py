@@ -1,22 +1,32 @@
 """Precedence: each value comes from the flag, else from the environment, else from the file, else it is the default.
 
 Promises: every value of the result has an origin; every layer is checked, also where another overrides it; all
-problems are reported at once, in the order of the file; and `resolve` never raises, whatever the input.
+problems are reported at once, in the order of the file; and `resolve` never raises, whatever the input. Files of
+`balancer.d/` add members to the groups of the balancer; they override nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 
 from holdfast.config.loading.origin import ConfigProblem, ConfigRejected, Layer, Origin
 from holdfast.config.loading.section import Notes, document_of, read_field, read_section, secret_refusal
-from holdfast.config.loading.yaml import Fault, Position, ScalarNode, TableNode, read_document
+from holdfast.config.loading.yaml import (
+    Document,
+    Fault,
+    Position,
+    ScalarNode,
+    TableNode,
+    dotted,
+    read_document,
+)
 from holdfast.config.root import Config
 from holdfast.config.schema.field import Field, FieldConflict, Section, children, fields, settings
 from holdfast.config.schema.scalars import nearest, printable
+from holdfast.config.sections.balancer import BalancerPart, BalancerSettings
 
 ENVIRONMENT_PREFIX = "HOLDFAST_"
 
@@ -60,22 +70,35 @@ class Loaded(msgspec.Struct, frozen=True):
     file: str | None = None
     warnings: tuple[ConfigProblem, ...] = ()
     """What is valid, and probably not meant."""
+    parts: int = 0
+    """Number of files in `balancer.d/`."""
+
+
+class _Part(Section, frozen=True, kw_only=True):
+    """A file of `balancer.d/`."""
+
+    balancer: BalancerPart = BalancerPart()
 
 
 def resolve(
-    source: ConfigFile | None, environ: Mapping[str, str], flags: Sequence[FlagValue] = ()
+    source: ConfigFile | None,
+    environ: Mapping[str, str],
+    flags: Sequence[FlagValue] = (),
+    parts: Sequence[ConfigFile] = (),
 ) -> Loaded | ConfigRejected:
-    """The effective configuration, or all problems of it."""
+    """The effective configuration, or all problems of it. `parts` are the files of `balancer.d/`."""
     resolver = _Resolver()
     if source is not None:
         resolver.read_file(source)
+    for part in parts:
+        resolver.read_part(part)
     resolver.read_environment(environ)
     resolver.read_flags(flags)
     problems = {*resolver.problems, *resolver.found(lambda one: one.conflicts())}
     if problems:
         return ConfigRejected(tuple(sorted(problems)))
     warnings = tuple(sorted(set(resolver.found(lambda one: one.warnings()))))
-    return Loaded(resolver.config, resolver.origins, source.name if source else None, warnings)
+    return Loaded(resolver.config, resolver.origins, source.name if source else None, warnings, len(parts))
 
 
 class _Resolver:
@@ -95,6 +118,32 @@ class _Resolver:
         elif root is not None and not (isinstance(root, ScalarNode) and root.is_empty):
             sections = ", ".join(fields(Config))
             notes.refuse("", root, f"does not begin with a section: write one of {sections}, and a colon")
+        self._note(source, document, notes)
+
+    def read_part(self, source: ConfigFile) -> None:
+        """Add the groups in a file of `balancer.d/`. A name that is known already is refused, with both places."""
+        document, notes = read_document(source.data), Notes(VALUES)
+        root = document.root
+        part = _Part()
+        if isinstance(root, TableNode):
+            part = read_section(_Part, _without_settings(root, notes), "", notes)
+        elif root is not None and not (isinstance(root, ScalarNode) and root.is_empty):
+            notes.refuse("", root, "does not begin with balancer: write that, and healthchecks, backends or frontends")
+        balancer = self.config.balancer
+        for group in fields(BalancerPart):
+            known, more = dict(getattr(balancer, group)), getattr(part.balancer, group)
+            for name, member in more.items():
+                path = f"balancer.{group}.{name}"
+                if name in known:
+                    sentence = f"is defined in {self.origins[path]} already: remove one"
+                    notes.faults.append(Fault(path, notes.places[path], sentence))
+                known.setdefault(name, member)
+            balancer = msgspec.structs.replace(balancer, **{group: known})
+        self.config = msgspec.structs.replace(self.config, balancer=balancer)
+        self._note(source, document, notes)
+
+    def _note(self, source: ConfigFile, document: Document, notes: Notes) -> None:
+        """Keep the problems of a file, and the places of its values."""
 
         def origin(mark: Position) -> Origin:
             return Origin(Layer.FILE, printable(source.name), mark.line, mark.column)
@@ -156,6 +205,31 @@ class _Resolver:
             shown = VALUES[first].show(value_at(self.config, first))
             sentence = f"does not fit {first} ({shown}), which {sentence}"
         return ConfigProblem(self.origins.get(given, Origin()), given, sentence)
+
+
+def _without_settings(root: TableNode, notes: Notes) -> TableNode:
+    """Take out of a file of `balancer.d/` what belongs into the main file, and refuse it by name."""
+
+    def kept(node: TableNode, path: str, elsewhere: Set[str]) -> TableNode:
+        entries = []
+        for key, below in node.entries:
+            if key.text.replace("-", "_") in elsewhere:
+                here = dotted(path, key.text)
+                sentence = f"belongs into the main file: here are only {', '.join(fields(BalancerPart))}"
+                notes.faults.append(Fault(here, key.mark, sentence))
+            else:
+                entries.append((key, below))
+        return TableNode(tuple(entries), node.mark)
+
+    top = kept(root, "", fields(Config).keys() - {"balancer"})
+    settings_ = fields(BalancerSettings).keys() - fields(BalancerPart).keys()
+    return TableNode(
+        tuple(
+            (key, kept(below, "balancer", settings_) if isinstance(below, TableNode) else below)
+            for key, below in top.entries
+        ),
+        top.mark,
+    )
 
 
 def value_at(config: Any, path: str) -> Any:

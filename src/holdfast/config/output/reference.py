@@ -27,6 +27,8 @@ each with file, line and field.
 - Keys that are unknown or given twice are refused; so are anchors, aliases, tags and several documents.
 - `holdfast config reload` (or SIGHUP) reads the file again. An invalid one is refused, and the running configuration
   stays. Each field says whether a reload applies it or the daemon must be restarted; the answer to a reload lists both.
+- Health checks, backends and frontends may also be in files of the folder `balancer.d` beside it: `balancer:` with
+  these groups and nothing else, in files whose names end in `.yaml`. A name in two files is refused.
 - A secret is never written into the configuration: a `…_file` field names the file it is in, or `credential:NAME` for a
   systemd credential (`LoadCredential=NAME:…` in the unit).
 """

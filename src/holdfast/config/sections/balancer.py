@@ -45,7 +45,15 @@ class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
     ] = False
 
 
-class BalancerSettings(Section, frozen=True, kw_only=True):
+class BalancerPart(Section, frozen=True, kw_only=True):
+    """The part of the balancer's configuration that may also be in files of `balancer.d/`."""
+
+    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("Health checks, by name.", on_reload=True)] = {}
+    backends: Annotated[Mapping[str, Backend], FieldDoc("Backends, by name.", on_reload=True)] = {}
+    frontends: Annotated[Mapping[str, Frontend], FieldDoc("Frontends, by name.", on_reload=True)] = {}
+
+
+class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
     """Load balancer."""
 
     name: Annotated[Name | None, FieldDoc("Name of this balancer; `null` for the machine's host name.")] = None
@@ -53,6 +61,13 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
         Literal["file", "etcd"],
         FieldDoc("Source of frontends, backends and health checks: this file, or etcd."),
     ] = "file"
+    reload_on_change: Annotated[
+        bool,
+        FieldDoc(
+            "Whether a change of the file or of a file in `balancer.d/` is reloaded without being asked, once nothing "
+            "has changed for a second."
+        ),
+    ] = False
     netns: Annotated[
         Name | None,
         FieldDoc("Network namespace to probe from; `null` for the balancer's own.", on_reload=True),
@@ -99,9 +114,6 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
         ),
     ] = timedelta(seconds=30)
     dataplane: BalancerDataplaneSettings = BalancerDataplaneSettings()
-    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("Health checks, by name.", on_reload=True)] = {}
-    backends: Annotated[Mapping[str, Backend], FieldDoc("Backends, by name.", on_reload=True)] = {}
-    frontends: Annotated[Mapping[str, Frontend], FieldDoc("Frontends, by name.", on_reload=True)] = {}
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.startup_min_delay > self.startup_max_delay:

@@ -93,7 +93,9 @@ class Supervisor:
         cells: Sequence[str] = (),
         clock: Clock | None = None,
         ready: Callable[[], None] | None = None,
+        changed: Callable[[Instant], bool] | None = None,
     ) -> None:
+        """`changed` is asked every second; True means that the configuration is to be reloaded."""
         self.role = role
         self.paths = paths
         self.config = config
@@ -103,6 +105,7 @@ class Supervisor:
         self._specs = specs
         self._cells = cells
         self._ready = ready
+        self._changed = changed
         self._manager = ServiceManager.of_this_process()
         self._decisions = DecisionLog(paths.decisions, f"{role}.supervisor", ring=8 << 20)
         self._stop = asyncio.Event()
@@ -210,6 +213,8 @@ class Supervisor:
             ):
                 announced = True
                 self._announce()
+            if self._changed is not None and self._changed(self.clock.now()):
+                self.reload()
             self._manager.alive()
             await _wait(self._until_next_check(), self._stop)
 
