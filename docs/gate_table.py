@@ -82,12 +82,13 @@ GATES: Mapping[str, GateText] = {
     ),
     "interface": GateText(
         "agent",
-        "a route to a workload, or a direct nexthop, whose interface does not exist or is down",
-        "the interface comes up",
+        "a route to a workload, or a direct nexthop, whose interface does not exist, is down or has no carrier; what "
+        "needs a tunnel device while a foreign device has its name",
+        "the interface comes up, or the foreign device goes",
     ),
     "dependents": GateText(
         "agent",
-        "a delete while other kernel objects depend on the object; a replace that depends on a missing object",
+        "a delete while other kernel objects depend on the object; an object that depends on a missing one",
         "the dependents are deleted, or the missing object is created",
     ),
     "path": GateText(
@@ -128,7 +129,8 @@ GATES: Mapping[str, GateText] = {
     "backoff": GateText(
         "every place",
         "a change whose last attempt failed",
-        "its next attempt: after 100 ms, doubling to 60 s",
+        "its next attempt: after 100 ms, doubling to 60 s; in the agent also a kernel event that may have removed the "
+        "cause",
     ),
 }
 """In the order of the table."""

@@ -222,6 +222,18 @@ def test_a_change_that_differs_does_not_wait_for_the_failure_of_the_old_one() ->
     assert ledger.judge(change(Op.CREATE, 4, "good mtu"), {}, 0, NOW) is None
 
 
+@pytest.mark.parametrize("keys", [{4}, None])
+def test_an_event_that_may_have_removed_the_cause_ends_the_wait_for_a_retry(keys: set[int] | None) -> None:
+    ledger = Ledger[int, str](kinds)
+    for _ in range(5):
+        ledger.note_outcomes([Outcome(change(Op.CREATE, 4), "no carrier"), Outcome(change(Op.CREATE, 6), "no")], NOW)
+    ledger.clear_backoff(keys)
+    assert ledger.judge(change(Op.CREATE, 4), {}, 0, NOW) is None
+    assert (ledger.judge(change(Op.CREATE, 6), {}, 0, NOW) is None) == (keys is None)
+    ledger.note(Outcome(change(Op.CREATE, 4), "no carrier"), NOW)
+    assert set(ledger.due(NOW + seconds(0.1))) == {4}
+
+
 def test_a_success_removes_the_change_from_the_ledger() -> None:
     ledger = Ledger[int, str](kinds)
     ledger.note(Outcome(change(Op.CREATE, 4), "no"), NOW)

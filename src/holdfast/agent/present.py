@@ -36,8 +36,15 @@ class Present:
         """Count the present objects that depend on this one."""
         return self._dependents.get(key, 0)
 
+    def is_programmed(self, key: ClaimKey) -> bool:
+        """Return whether the kernel has it as it was last wanted; the journal may have objects that the kernel lost."""
+        owned = self.claims.get(key)
+        return owned is not None and not owned.value.missing
+
     def put(self, key: ClaimKey, owned: Owned[Claim]) -> None:
         old = self.claims.get(key)
+        if self._waiting and not owned.value.missing:
+            self.released |= self._waiting.pop(key, set())
         if old is not None and old.value.shape == owned.value.shape:
             self.claims[key] = owned
             return
@@ -46,7 +53,6 @@ class Present:
         self.claims[key] = owned
         if (dependency := depends_on(key, owned.value.shape)) is not None:
             self._dependents[dependency] += 1
-        self.released |= self._waiting.pop(key, set())
 
     def drop(self, key: ClaimKey) -> None:
         self.version += 1
@@ -62,7 +68,7 @@ class Present:
             self.put(key, owned)
 
     def wait_for(self, key: ClaimKey, dependency: ClaimKey) -> None:
-        """Release `key` as soon as its dependency is present."""
+        """Release `key` as soon as its dependency is programmed."""
         self._waiting.setdefault(dependency, set()).add(key)
 
     def take_released(self) -> set[ClaimKey]:

@@ -162,7 +162,7 @@ class AgentReconciler:
                 PrecedenceGate(tuple(self.sources.claims), self.sync_gate),
                 HandlerReadyGate(target.handlers),
                 InterfaceGate(target.dataplane),
-                DependentsGate(target.present),
+                DependentsGate(target.present, self._is_backing_off),
                 StorePathGate(target.present, settings.stores, settings.hold_down),
             ),
             kinds=KINDS,
@@ -174,6 +174,9 @@ class AgentReconciler:
             quiet=_QUIET,
             read_back=False,  # every handler acknowledges every object itself
         )
+
+    def _is_backing_off(self, change: Change[ClaimKey, Claim], now: Instant) -> bool:
+        return self.loop.ledger.judge(change, {}, 0, now) is not None
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until stopped. Programmed objects and the journal stay."""
@@ -284,10 +287,10 @@ class AgentReconciler:
             pause = REPAIR_PAUSE
             if disturbed is None or len(disturbed) > COMPARE_ALL_ABOVE:
                 self.metrics.disturbed.inc()
-                self.loop.dirty.mark_all()
+                self.loop.target_changed(None)
                 pause = max(REPAIR_PAUSE, self.loop.pass_took)
             else:
-                self.loop.dirty.mark(disturbed)
+                self.loop.target_changed(disturbed)
             await asyncio.sleep(pause.total_seconds())
 
     async def _tick(self) -> None:

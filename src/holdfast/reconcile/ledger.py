@@ -1,8 +1,9 @@
 """Ledger: the outstanding change of each object, why it waits, since when, and when it is retried.
 
 The ledger keeps a held change and its age until the object has been compared again. A failed change, deletes
-included, is retried after 100 ms, doubling to 60 s; a change that differs from the failed one is tried at once. The
-ledger is also a gate: it holds what failed recently, so that a retry is explained like every other wait.
+included, is retried after 100 ms, doubling to 60 s; a change that differs from the failed one is tried at once, and so
+is every change after an event that may have removed the cause. The ledger is also a gate: it holds what failed
+recently, so that a retry is explained like every other wait.
 """
 
 from __future__ import annotations
@@ -131,6 +132,16 @@ class Ledger(Generic[K, V]):
             if entry is not None and entry.retry == retry:
                 keys.append(key)
         return keys
+
+    def clear_backoff(self, keys: Collection[K] | None = None) -> None:
+        """Forget the failed attempts of these objects, or of all: something happened that may let them succeed."""
+        # protection: N20, else an object waits for its retry long after what it waited for is back
+        for key in list(self._entries) if keys is None else self._entries.keys() & keys:
+            entry = self._entries[key]
+            if entry.retry is not None:
+                self._entries[key] = msgspec.structs.replace(entry, attempts=0, retry=None)
+        if keys is None:
+            self._retries.clear()
 
     def next_due(self) -> Instant | None:
         return self._retries[0][0] if self._retries else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Mode, NexthopEntry, RemoteRoute, Shape, nexthop, route
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.gates.dependents import DependentsGate, DependentsReason
@@ -70,6 +72,30 @@ def test_a_route_is_held_until_the_nexthop_that_it_moves_to_is_there() -> None:
     there.put(nexthop(T2), owned(NexthopEntry(Mode.DIRECT)))
     assert there.take_released() == {P1}
     assert judged(gate, moved) is None
+
+
+def test_a_route_waits_for_a_nexthop_that_the_kernel_has_lost() -> None:
+    there = present(FULL)
+    there.put(nexthop(T1), Owned(Claim(FULL[nexthop(T1)], missing=True), "region", 1))
+    gate = DependentsGate(there)
+    back = Change(Op.CREATE, P1, None, owned(RemoteRoute(T1)))
+    closed = judged(gate, back)
+    assert closed is not None
+    assert closed.sentence == f"nexthop {T1}: the object that it depends on is not in the kernel"
+    there.put(nexthop(T1), owned(FULL[nexthop(T1)]))
+    assert there.take_released() == {P1}
+    assert judged(gate, back) is None
+
+
+@pytest.mark.parametrize("backs_off", [False, True])
+def test_a_route_is_created_in_the_same_plan_as_its_nexthop_unless_that_waits_for_a_retry(*, backs_off: bool) -> None:
+    gate = DependentsGate(present({}), lambda _change, _now: backs_off)
+    created = [
+        Change(Op.CREATE, nexthop(T1), None, owned(NexthopEntry(Mode.DIRECT))),
+        Change(Op.CREATE, P1, None, owned(RemoteRoute(T1))),
+    ]
+    assert [judged(gate, one) is None for one in created] == [True, not backs_off]
+    assert judged(gate, created[1], NOW + seconds(1)) is not None, "it was not created after all"
 
 
 def test_a_route_may_become_local() -> None:

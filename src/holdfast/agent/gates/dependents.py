@@ -1,52 +1,78 @@
-"""Dependents gate: holds a delete while other objects depend on it, and a move onto an object that is not there yet.
+"""Dependents gate: holds a delete while other objects depend on it, and an object until the one it depends on is there.
 
 The kernel deletes the routes of a nexthop together with the nexthop. So nothing is deleted while a present object
 depends on it, even when that dependent is itself held: otherwise a brake on routes would protect nothing. And nothing
-moves onto a missing object: a peer that changes its address keeps its routes, which move one by one.
+is created on or moves onto a missing object: a peer that changes its address keeps its routes, which move one by one,
+and a route whose nexthop went with the uplink waits for that nexthop, not for a retry (N20).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.agent.claims import Claim, ClaimKey, depends_on
+from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, depends_on
 from holdfast.agent.present import Present
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 
+IsBackingOff = Callable[[Change[ClaimKey, Claim], Instant], bool]
+"""Returns whether a change failed a moment ago and is not tried now."""
+
 
 class DependentsReason(Reason):
     HAS_DEPENDENTS = "other objects in the kernel still depend on it"
-    DEPENDENCY_MISSING = "the object that it will depend on is not in the kernel yet"
+    DEPENDENCY_MISSING = "the object that it depends on is not in the kernel"
+
+
+@dataclass(slots=True)
+class _Judged:
+    """Answers of one instant. Each refusal is built once: when a tenth of a fleet goes, thousands wait for the same
+    reason."""
+
+    at: Instant = NEVER
+    coming: set[ClaimKey] = field(default_factory=set)
+    """Objects that passed: they are created before whatever is judged after them."""
+    refusals: dict[object, Closed] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class DependentsGate:
-    """Builds each refusal once per instant: when a tenth of a fleet goes, thousands wait for the same reason."""
-
     present: Present
-    _refusals: tuple[Instant, dict[int, Closed]] = field(default_factory=lambda: (NEVER, {}))
+    is_backing_off: IsBackingOff = lambda _change, _now: False
+    _judged: _Judged = field(default_factory=_Judged)
 
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        # protection: N9
-        if change.op is Op.DELETE:
+        if self._judged.at != now:
+            self._judged = _Judged(now)
+        if change.new is None:
+            # protection: N9
             count = self.present.dependents(change.key)
             return self._has_dependents(count, now) if count else None
-        if change.op is Op.REPLACE and change.new is not None:
-            dependency = depends_on(change.key, change.new.value.shape)
-            if dependency is not None and dependency not in self.present:
-                self.present.wait_for(change.key, dependency)
-                opens = f"wait until {dependency} is created"
-                return Closed("dependents", DependentsReason.DEPENDENCY_MISSING, now, opens, str(dependency))
+        dependency = depends_on(change.key, change.new.value.shape)
+        if dependency is not None and self.is_missing(dependency):
+            self.present.wait_for(change.key, dependency)
+            return self._dependency_missing(dependency, now)
+        if change.key.kind is not ClaimKind.ROUTE and not self.is_backing_off(change, now):
+            self._judged.coming.add(change.key)
         return None
 
+    def is_missing(self, dependency: ClaimKey) -> bool:  # protection: N20
+        """Return whether an object is neither in the kernel nor created earlier in the same plan."""
+        return not self.present.is_programmed(dependency) and dependency not in self._judged.coming
+
     def _has_dependents(self, count: int, now: Instant) -> Closed:
-        if self._refusals[0] != now:
-            self._refusals = now, {}
-        refusal = self._refusals[1].get(count)
+        refusal = self._judged.refusals.get(count)
         if refusal is None:
             detail = f"{count:,} object{'s' * (count != 1)} in the kernel"
             refusal = Closed("dependents", DependentsReason.HAS_DEPENDENTS, now, "wait until they are deleted", detail)
-            self._refusals[1][count] = refusal
+            self._judged.refusals[count] = refusal
+        return refusal
+
+    def _dependency_missing(self, dependency: ClaimKey, now: Instant) -> Closed:
+        refusal = self._judged.refusals.get(dependency)
+        if refusal is None:
+            opens = f"wait until {dependency} is created"
+            refusal = Closed("dependents", DependentsReason.DEPENDENCY_MISSING, now, opens, str(dependency))
+            self._judged.refusals[dependency] = refusal
         return refusal

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, Generic
 
 import structlog
@@ -76,12 +76,12 @@ class Reconciler(Generic[K, V]):
         self.dirty: Dirty[K] = Dirty(context.clock)
         self._counts = place.brake.counts if place.brake is not None and place.moves is not None else None
         self._individual = place.moves.individual if place.moves is not None else None
-        self.ledger: Ledger[K, V] = Ledger(place.kinds, counts=self._counts)
-        self._gates: Sequence[Gate[K, V]] = [*place.gates, *([place.brake] if place.brake else []), self.ledger]
         self._clock = context.clock
         self._vitals = context.vitals
         self._metrics = context.metrics
         self._timings = timings or LoopTimings()
+        self.ledger: Ledger[K, V] = Ledger(place.kinds, self._timings.backoff, self._counts)
+        self._gates: Sequence[Gate[K, V]] = [*place.gates, *([place.brake] if place.brake else []), self.ledger]
         self._narrator = DecisionNarrator(place, context)
         self._have: Counter[str] = Counter()
         self._audit = NEVER
@@ -155,6 +155,14 @@ class Reconciler(Generic[K, V]):
         finally:
             self.in_hand = Taken()
             self._in_turn = False
+
+    def target_changed(self, keys: Collection[K] | None) -> None:
+        """Compare these objects, or all, and try at once what failed before: the target is not as it was then."""
+        self.ledger.clear_backoff(keys)
+        if keys is None:
+            self.dirty.mark_all()
+        else:
+            self.dirty.mark(keys)
 
     def _note_away(self, what: str, why: str) -> None:
         self._failures += 1

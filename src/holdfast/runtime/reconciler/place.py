@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.model.base.time import Duration
-from holdfast.reconcile import Brake, Change, Gate, Kinds, Op, Outcome, Owned
+from holdfast.reconcile import Backoff, Brake, Change, Gate, Kinds, Op, Outcome, Owned
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.reconciler.rekeying import Rekeying
 
@@ -75,6 +75,8 @@ class LoopTimings:
     """Changes per call of `apply`."""
     patience: Duration = Duration(seconds=5)
     """Longest wait before an unreachable dependency is tried again."""
+    backoff: Backoff = field(default_factory=Backoff)
+    """Waits between two attempts at a change that failed."""
     linger: Duration = Duration(0)
     """Extra time before the brake requests its fresh list, so that thousands of brakes that close at the same moment
     do not list the store at the same moment."""

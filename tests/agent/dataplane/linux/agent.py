@@ -43,11 +43,13 @@ class Machine:
         self.fleet.name_it()
 
     @contextlib.asynccontextmanager
-    async def agent(self, audit: Duration = FIVE_MINUTES) -> AsyncIterator[AgentReconciler]:
+    async def agent(
+        self, audit: Duration = FIVE_MINUTES, pace: LoopTimings | None = None, *, direct: bool = False
+    ) -> AsyncIterator[AgentReconciler]:
         """One run of the agent; at the end of the block it is killed without a chance to clean up."""
         with self.site.dataplane() as dataplane, contextlib.closing(self._journal()) as journal:
             clock = SystemClock()
-            here = LocalHost(ME, Encapsulation.ALWAYS)
+            here = LocalHost(ME, Encapsulation.NEVER if direct else Encapsulation.ALWAYS)
             target = JournaledTarget(journal, dataplane)
             watcher = SourceWatcher(
                 "region",
@@ -61,7 +63,7 @@ class Machine:
             decisions = DecisionLog(self._folder / "decisions", "agent")
             context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
             memories = {"region": StoreMemory(self._folder, "region")}
-            settings = ReconcilerSettings(UNLIMITED, pace=LoopTimings(audit=audit))
+            settings = ReconcilerSettings(UNLIMITED, pace=pace or LoopTimings(audit=audit))
             reconciler = AgentReconciler(ME, [watcher], target, memories, context, settings, inline)
             life = asyncio.create_task(reconciler.run(asyncio.Event()))
             try:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.agent.claims import ClaimKey, LocalRoute, Mode, NexthopEntry, Shape
+from holdfast.agent.claims import ClaimKey, FdbEntry, LocalRoute, Mode, NeighbourEntry, NexthopEntry, Shape
 from holdfast.agent.dataplane.api import ClaimChange, HostDataplaneInfo, ReadInterrupted
 from holdfast.agent.dataplane.linux.apply import apply
 from holdfast.agent.dataplane.linux.context import LinuxContext
@@ -92,8 +92,11 @@ class LinuxDataplane:
                 except Away:
                     self._events.invalidate()  # it is not known how far it got
                     raise
-        if any(answers):
+        refused = {change.key for change, answer in zip(changes, answers, strict=True) if answer is not None}
+        self._events.refused.difference_update(change.key for change in changes)
+        if refused:
             self._events.invalidate()  # a refusal means that the snapshot is wrong
+            self._events.refused |= refused
         return answers
 
     def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
@@ -117,6 +120,8 @@ class LinuxDataplane:
         if isinstance(shape, NexthopEntry) and shape.mode is Mode.DIRECT:
             device = direct_device(self._context, key)
             return device if isinstance(device, str) else None
+        if isinstance(shape, FdbEntry | NeighbourEntry | NexthopEntry):
+            return self._context.devices.tunnel_blocked_by(key.family)
         return None
 
     async def _refresh(self, *, force: bool = False) -> None:

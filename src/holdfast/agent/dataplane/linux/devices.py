@@ -7,7 +7,7 @@ which changes in place: the objects on the device and the traffic through it sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import ifaddr, links
@@ -53,9 +53,13 @@ class Devices:
         """Names by number."""
         return {link.number: name for name, link in self.links.items()}
 
+    def tunnel_names(self) -> Set[str]:
+        """Names of our tunnel devices, whether they exist or not."""
+        return {device_name(self._settings, family) for family in FAMILIES}
+
     def tunnel_numbers(self) -> dict[int, int]:
         """Families of our tunnel devices, by device number."""
-        return {found.number: family for family in (4, 6) if (found := self.tunnel(family)) is not None}
+        return {found.number: family for family in FAMILIES if (found := self.tunnel(family)) is not None}
 
     def tunnel(self, family: int) -> Link | None:
         """Our tunnel device for that underlay family, if it exists with the right parameters.
@@ -71,9 +75,9 @@ class Devices:
         link = self.links.get(name)
         if link is not None and self._is_as_wanted(link, family):
             return link if link.is_on and self.has_mtu(link, family) else self._resized(link, family)
+        if (reason := self.tunnel_blocked_by(family)) is not None:
+            raise NoTunnel(reason)
         if link is not None:
-            if link.alias != OWNED and not self._is_unfinished(link):
-                raise NoTunnel(f"device {name} is not Holdfast's: rename it, or set another agent.linux.device")
             links.remove(self._kernel, link.number)
         self._add(name, family)
         return self._reread(name)
@@ -81,6 +85,16 @@ class Devices:
     def has_mtu(self, tunnel: Link, family: int) -> bool:
         """Return whether its MTU is the configured one."""
         return tunnel.mtu == mtu(self._settings, family)
+
+    def tunnel_blocked_by(self, family: int) -> str | None:
+        """Return why our tunnel device for that underlay family cannot exist now."""
+        name = device_name(self._settings, family)
+        link = self.links.get(name)
+        if link is not None and link.alias != OWNED and not self._is_unfinished(link):
+            return f"device {name} is not Holdfast's: rename it, or set another agent.linux.device"
+        if self._macs(family) is None and (link is None or not self._is_as_wanted(link, family)):
+            return "the MAC of this host's tunnel device is not known before the first complete list"
+        return None
 
     def blocked_by(self, interface: str) -> str | None:
         """Return why no route can lead to that interface now."""
@@ -104,8 +118,7 @@ class Devices:
 
     def _add(self, name: str, family: int) -> None:
         mac = self._macs(family)
-        if mac is None:
-            raise NoTunnel("the MAC of this host's tunnel device is not known before the first complete list")
+        assert mac is not None, "tunnel_blocked_by has checked it"
         size = mtu(self._settings, family)
         try:
             links.add_vxlan(self._kernel, name, self._vxlan(), family, mac_octets(mac), mtu=size, alias=OWNED)

@@ -39,6 +39,9 @@ class EventHandler:
         self.waiting: set[ClaimKey] = set()
         """Blocked objects: compared again when devices or networks change, whatever was created in their place
         meanwhile. One that is still blocked then is added again."""
+        self.refused: set[ClaimKey] = set()
+        """Objects that the kernel refused: likewise, because it may accept them now (N20). Changes of our own tunnel
+        devices do not count: an attempt that fails half-way causes some itself."""
 
     def handle(self, message: Message) -> None:
         kind = message.type
@@ -97,15 +100,22 @@ class EventHandler:
         self._context.devices.read()
         before, self._devices = self._devices, dict(self._context.devices.links)
         # A peer that is reached directly may be behind another device now.
-        self._everything_changed |= self._context.devices.networks != self._networks
+        has_other_networks = self._context.devices.networks != self._networks
+        self._everything_changed |= has_other_networks
         self._networks = self._context.devices.networks
         went_down, self._went_down = self._went_down, set()
-        for name in before.keys() | self._devices.keys():
-            old = before.get(name)
-            if old != self._devices.get(name) or (old is not None and old.number in went_down):
-                self._changed(name, old)
+        changed = {
+            name: old
+            for name in before.keys() | self._devices.keys()
+            if (old := before.get(name)) != self._devices.get(name) or (old is not None and old.number in went_down)
+        }
+        for name, old in changed.items():
+            self._changed(name, old)
         self.keys |= self.waiting
         self.waiting.clear()
+        if has_other_networks or changed.keys() - self._context.devices.tunnel_names():
+            self.keys |= self.refused
+            self.refused.clear()
 
     def _changed(self, name: str, old: links.Link | None) -> None:
         # The kernel drops the nexthops of a device that goes down, and silently the routes to it.

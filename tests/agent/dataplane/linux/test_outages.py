@@ -1,0 +1,121 @@
+"""An uplink that fails and comes back, on a real kernel: what depends on it waits for it, and for no timer.
+
+No timer of the loop runs here, so whatever comes back does so because of a kernel event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.reconciler import AgentReconciler
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.reconcile import Backoff, Op
+from holdfast.runtime.reconciler.place import LoopTimings
+from holdfast.store.api import Put
+from holdfast.testing.fault import fault
+from tests.agent.dataplane.linux.agent import Machine, settled, until
+from tests.agent.dataplane.linux.harness import HostHarness
+from tests.agent.harness import REGION
+
+HOUR = Duration(hours=1)
+WITHOUT_TIMERS = LoopTimings(audit=HOUR, recheck=HOUR, backoff=Backoff(HOUR, HOUR))
+WORKLOADS = 50
+
+
+def neighbour_host(name: str, number: int) -> Put:
+    """A host on the same segment, in both families."""
+    spec = HostSpec(bgp=Bgp(ipv4_address=f"10.0.0.{number}/24", ipv6_address=f"fd00::{number:x}/64"))
+    return Put(HOST.key(REGION, name), HOST.encode(Host.of(name, spec, uid=f"uid-{name}")))
+
+
+def with_workloads(machine: Machine) -> set[str]:
+    """Two neighbours with their workloads; returns the prefixes."""
+    fleet = machine.fleet
+    prefixes: set[str] = set()
+    fleet.write(neighbour_host("a", 2), neighbour_host("b", 3))
+    for number in range(1, WORKLOADS + 1):
+        mine = f"10.65.0.{number}/32", f"fd65::{number:x}/128"
+        fleet.write(fleet.runs(f"w{number}", "ab"[number % 2], *mine))
+        prefixes.update(mine)
+    return prefixes
+
+
+def routes(site: HostHarness) -> set[str]:
+    """Our routes in the kernel."""
+    shown = (site.ip("route show table 7500") + site.ip("-6 route show table 7500")).splitlines()
+    return {f"{line.split()[0]}/{128 if ':' in line.split()[0] else 32}" for line in shown}
+
+
+def loses_its_carrier(site: HostHarness) -> Callable[[], None]:
+    site.switch.run("ip", "link", "set", site.uplink, "down")
+    return lambda: site.switch.batch([f"link set {site.uplink} up"])
+
+
+def is_switched_off(site: HostHarness) -> Callable[[], None]:
+    """The kernel deletes the IPv6 address with it, and does not bring it back."""
+    site.ip(f"link set {site.uplink} down")
+    return lambda: site.host.batch([f"link set {site.uplink} up", f"address add fd00::1/64 dev {site.uplink} nodad"])
+
+
+@pytest.mark.parametrize("fails", [loses_its_carrier, is_switched_off])
+@fault("N20", without="holdfast.agent.gates.dependents:DependentsGate.is_missing", returns=False)
+def test_N20_routes_wait_for_their_uplink_and_are_back_with_it_without_a_retry(
+    site: HostHarness, tmp_path: Path, fails: Callable[[HostHarness], Callable[[], None]]
+) -> None:
+    machine = Machine(site, tmp_path)
+    prefixes = with_workloads(machine)
+
+    async def scene() -> None:
+        async with machine.agent(pace=WITHOUT_TIMERS, direct=True) as reconciler:
+            await settled(reconciler)
+            assert routes(site) == prefixes
+            restore = fails(site)
+            await until(lambda: is_waiting(reconciler, len(prefixes)))
+            assert routes(site) == set()
+            assert waits(reconciler) == {"dependents", "interface"}
+            restore()
+            await until(lambda: routes(site) == prefixes)
+
+    asyncio.run(scene())
+
+
+def is_waiting(reconciler: AgentReconciler, count: int) -> bool:
+    """Every route is outstanding, and the agent has no more to do."""
+    kinds = [entry.change.key.kind.name for entry in reconciler.loop.ledger]
+    return kinds.count("ROUTE") == count and not reconciler.loop.dirty and not reconciler.loop.is_in_turn()
+
+
+def waits(reconciler: AgentReconciler) -> set[str]:
+    """Gates that hold something; "failed" for what was tried."""
+    ledger = reconciler.loop.ledger
+    return {entry.closed.gate if entry.closed and not entry.error else "failed" for entry in ledger}
+
+
+@fault("N20", without="holdfast.reconcile.ledger:Ledger.clear_backoff")
+def test_N20_a_kernel_event_ends_the_wait_of_what_the_kernel_refused(site: HostHarness, tmp_path: Path) -> None:
+    machine = Machine(site, tmp_path)
+    prefixes = with_workloads(machine)
+    taken = "10.65.0.1/32"
+    site.ip(f"route add blackhole {taken} table 7500 proto static")
+
+    async def scene() -> None:
+        async with machine.agent(pace=WITHOUT_TIMERS, direct=True) as reconciler:
+            await until(lambda: has_failed(reconciler, Op.CREATE))
+            site.interface("tap-0")
+            await until(lambda: has_failed(reconciler, Op.REPLACE))  # of what the journal has from the first attempt
+            site.ip(f"route del {taken} table 7500 proto static")
+            site.interface("tap-1")
+            await until(lambda: all(entry.closed for entry in reconciler.loop.ledger))  # done, or judged again and held
+            assert routes(site) == prefixes
+
+    asyncio.run(scene())
+
+
+def has_failed(reconciler: AgentReconciler, op: Op) -> bool:
+    """The one object that the kernel refuses waits for its retry."""
+    return [entry.change.op for entry in reconciler.loop.ledger if entry.is_failed] == [op]
