@@ -1,4 +1,5 @@
-"""Traffic meter: packets, bytes and flows per backend, writes to the dataplane, and changes by other programs.
+"""Traffic meter: packets, bytes and flows per backend, writes to the dataplane, changes by other programs, and the
+fill of the kernel's table of connections.
 
 The dataplane counts; the meter adds the configured names. While the dataplane is unreachable, the last figures stay.
 """
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from holdfast.balancer.dataplane.api import Counters, VipDataplane
+from holdfast.balancer.dataplane.api import Counters, TrackedFlows, TracksFlows, VipDataplane
 from holdfast.balancer.services.resolved import Services
 from holdfast.balancer.vip import VipKey
 from holdfast.reconcile import Away
@@ -42,6 +43,10 @@ class TrafficMeter:
         self.disturbances = 0
         registry.register(self)
 
+    def tracked(self) -> TrackedFlows | None:
+        """Fill of the kernel's table of connections; None where the dataplane uses none."""
+        return self._dataplane.tracked() if isinstance(self._dataplane, TracksFlows) else None
+
     async def measure(self, services: Services) -> None:
         """Read the current figures."""
         try:
@@ -64,11 +69,20 @@ class TrafficMeter:
             flows.add_metric(place, passed.flows)
             unanswered.add_metric(place, passed.unanswered)
         yield from (packets, octets, flows, unanswered)
+        yield from self._fill()
         disturbed = "Times that another program changed or removed what is programmed."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbances)
         if isinstance(self._dataplane, CountsWrites):
             written = "Transactions committed to the dataplane."
             yield CounterMetricFamily("holdfast_dataplane_writes", written, value=self._dataplane.writes)
+
+    def _fill(self) -> Iterable[Metric]:
+        flows = GaugeMetricFamily("holdfast_conntrack_flows", "Connections that the kernel tracks.")
+        most = GaugeMetricFamily("holdfast_conntrack_flows_max", "Connections that the kernel can track.")
+        if (tracked := self.tracked()) is not None:
+            flows.add_metric([], tracked.flows)
+            most.add_metric([], tracked.most)
+        yield from (flows, most)
 
 
 def named(counted: Mapping[VipKey, Counters], services: Services) -> Passed:

@@ -25,8 +25,10 @@ class BalancerViews:
     def status(self, store_problem: str = "") -> dict[str, Any]:
         """The whole state, as `holdfast balancer status` and the API show it."""
         services, warm = self._balancer.services, self._balancer.warm
+        tracked = self._reconciler.meter.tracked()
         return {
             "warm_up": warm.phase(self._now).value,
+            "tracked": None if tracked is None else {**tracked._asdict(), "nearly_full": tracked.nearly_full},
             "prober_silent_s": self._age(self._reconciler.health.silent_since),
             "store_problem": store_problem,
             "dataplane": self._reconciler.dataplane.describe().name,

@@ -16,6 +16,9 @@ from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import Value, Vip, VipKey
 from holdfast.reconcile import Change
 
+NEARLY_FULL = 0.8
+"""Share of the table of connections above which `holdfast doctor` and the alert ask for a larger one."""
+
 
 @dataclass(frozen=True, slots=True)
 class VipDataplaneInfo:
@@ -36,6 +39,24 @@ class Counters:
     """Currently established flows."""
     unanswered: int = 0
     """Flows among these without a reply through the balancer; many of them mean that replies take another path."""
+
+
+class TrackedFlows(NamedTuple):
+    """Connections that the kernel tracks, of all programs, and how many it can track."""
+
+    flows: int
+    most: int
+
+    @property
+    def nearly_full(self) -> bool:
+        return self.flows > NEARLY_FULL * self.most
+
+
+@runtime_checkable
+class TracksFlows(Protocol):
+    """A dataplane whose flows need a place in a table of the kernel."""
+
+    def tracked(self) -> TrackedFlows | None: ...
 
 
 class Client(NamedTuple):

@@ -98,6 +98,8 @@ def render(shown: dict[str, Any]) -> str:
     lines = [f"warm-up {shown['warm_up']}   dataplane {shown['dataplane']}   table {digests['table']}"]
     if shown["prober_silent_s"] is not None:
         lines.append(f"the prober has been silent for {short(shown['prober_silent_s'])}; health states are frozen")
+    if (tracked := shown.get("tracked")) and tracked["nearly_full"]:
+        lines.append(f"connection tracking is nearly full: {tracked['flows']:,} of {tracked['most']:,} connections")
     if shown.get("store_problem"):
         lines.append(shown["store_problem"])
     for frontend in shown["frontends"]:

@@ -1,4 +1,5 @@
-"""Checks of a balancer's machine: permission to program the dataplane, IP forwarding, and the path of replies."""
+"""Checks of a balancer's machine: permission to program the dataplane, IP forwarding, the fill of connection tracking,
+and the path of replies."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Any
 
 import click
 
+from holdfast.balancer.dataplane.api import TrackedFlows
+from holdfast.balancer.dataplane.nftables.tracking_table import tracked_flows
 from holdfast.balancer.dataplane.open import refusal
 from holdfast.cli.common.control_socket import send_command
 from holdfast.cli.daemons.balancer import WORKER
@@ -36,9 +39,13 @@ def examine(config: BalancerSettings, runtime: Path) -> Iterator[Finding]:
         status, traffic = (send_command(runtime, WORKER, command) for command in ("balancer", "traffic"))
     except click.ClickException as error:  # no balancer runs: check what the configuration alone tells
         yield from _forwarding(families, {4, 6} if config.source == "etcd" else set())
+        yield from tracking(tracked_flows())
         yield Finding(Severity.NOTE, "replies", f"not checked: {error.message}")
         return
     yield from _forwarding(families | {_family(frontend["vip"]) for frontend in status["frontends"]})
+    # Asked of the balancer, which may run in another network namespace than this command.
+    tracked = status.get("tracked")
+    yield from tracking(TrackedFlows(tracked["flows"], tracked["most"]) if tracked else None)
     yield from replies(traffic)
 
 
@@ -56,6 +63,18 @@ def _forwarding(certain: Set[int], possible: Set[int] = frozenset()) -> Iterator
             yield Finding(Severity.WRONG if family in certain else Severity.NOTE, "forwarding", sentence)
         else:
             yield Finding(Severity.GOOD, "forwarding", f"{name} is 1")
+
+
+def tracking(tracked: TrackedFlows | None) -> Iterator[Finding]:
+    """Check that the kernel's table of connections has room: when it is full, every new flow is dropped."""
+    if tracked is None:
+        return
+    sentence = f"{tracked.flows:,} of {tracked.most:,} connections are tracked"
+    if tracked.nearly_full:
+        advice = "raise net.netfilter.nf_conntrack_max and nf_conntrack_buckets: a full table drops every new flow"
+        yield Finding(Severity.WRONG, "conntrack", f"{sentence}: {advice}")
+    else:
+        yield Finding(Severity.GOOD, "conntrack", sentence)
 
 
 def replies(traffic: list[dict[str, Any]]) -> Iterator[Finding]:

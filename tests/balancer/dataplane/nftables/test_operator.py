@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +14,10 @@ from typing import TypeVar
 
 import pytest
 
+from holdfast.balancer.dataplane.api import TrackedFlows
+from holdfast.cli.doctor import Severity
+from holdfast.cli.doctor.balancer import tracking
+from holdfast.runtime.control import Request, ask
 from holdfast.testing.real.anycast import AnycastSite
 from holdfast.testing.real.processes import Process, folder, wait_until
 from tests.balancer.dataplane.nftables.harness import V4, Ground
@@ -55,10 +61,20 @@ class Operator:
         assert done.returncode == 0, f"{done.stderr}\n{self._process.output}"
         return done.stdout
 
-    def doctor(self, config: str = CONFIG) -> str:
-        said = self._patiently(lambda: doctor(self._ground, self._base, config), lambda said: OVERLOADED in said)
+    def doctor(self, config: str = CONFIG, *, inside: bool = True) -> str:
+        """Run it in the balancer's namespace, or on the machine itself."""
+        said = self._patiently(
+            lambda: doctor(self._ground, self._base, config, inside=inside), lambda said: OVERLOADED in said
+        )
         assert "not checked" not in said, f"{said}\n{self._process.output}"
         return said
+
+    def metrics(self) -> str:
+        said = self._patiently(
+            lambda: asyncio.run(ask(self._base / "run" / "balancer.sock", Request("metrics"))).result or "",
+            lambda said: "holdfast_conntrack_flows_max{" not in said,
+        )
+        return str(said)
 
     def _patiently(self, ask: Callable[[], T], again: Callable[[T], bool]) -> T:
         """Asks again while a busy machine keeps a worker from answering in time; no other excuse counts."""
@@ -68,10 +84,11 @@ class Operator:
         return answer
 
 
-def doctor(ground: Ground, base: Path, config: str) -> str:
+def doctor(ground: Ground, base: Path, config: str, *, inside: bool = True) -> str:
     file = base / "doctor.yaml"
     file.write_text(config.format(base=base))
-    command = ground.namespace.command(HOLDFAST, "doctor", "--config", str(file))
+    words = [HOLDFAST, "doctor", "--config", str(file)]
+    command = ground.namespace.command(*words) if inside else words
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
@@ -117,6 +134,26 @@ def test_the_doctor_reports_before_the_first_start(ground: Ground, tmp_path: Pat
     assert "note  replies    not checked: no Holdfast daemon is running" in from_file
     assert "note  forwarding net.ipv4.ip_forward is not 1" in from_etcd  # the store may have no frontend of that family
     assert "ok    forwarding net.ipv6.conf.all.forwarding is 1" in from_etcd
+
+
+def test_the_fill_of_connection_tracking_is_that_of_the_balancers_own_namespace(
+    operator: Operator, ground: Ground
+) -> None:
+    flows = ground.connect(V4, 60)
+    found = operator.doctor(inside=False)
+    counted = re.search(r"ok    conntrack  ([\d,]+) of ([\d,]+) connections are tracked", found)
+    assert counted, found
+    assert int(counted[1].replace(",", "")) >= len(flows) == 60
+    shown = dict(re.findall(r"^(holdfast_conntrack_flows(?:_max)?){.*} (\S+)$", operator.metrics(), re.MULTILINE))
+    assert float(shown["holdfast_conntrack_flows"]) >= 60
+    assert float(shown["holdfast_conntrack_flows_max"]) == int(counted[2].replace(",", ""))
+
+
+@pytest.mark.parametrize(("flows", "severity"), [(0, Severity.GOOD), (80, Severity.GOOD), (81, Severity.WRONG)])
+def test_a_nearly_full_table_of_connections_is_wrong(flows: int, severity: Severity) -> None:
+    (found,) = tracking(TrackedFlows(flows, 100))
+    assert found.severity is severity
+    assert f"{flows} of 100 connections are tracked" in found.sentence
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 import structlog
 
-from holdfast.balancer.dataplane.api import Client, Counters, FlowPath, VipDataplaneInfo
+from holdfast.balancer.dataplane.api import Client, Counters, FlowPath, TrackedFlows, VipDataplaneInfo
 from holdfast.balancer.dataplane.nftables import ruleset
 from holdfast.balancer.dataplane.nftables.cache import TableCache
 from holdfast.balancer.dataplane.nftables.connection import NftConnection, NftError
@@ -31,6 +31,7 @@ from holdfast.balancer.dataplane.nftables.flow_hash import bucket
 from holdfast.balancer.dataplane.nftables.layout import TRAFFIC, belongs_to_a_vip, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, VipContent, traffic_in
+from holdfast.balancer.dataplane.nftables.tracking_table import tracked_flows
 from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpdate, steps
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.vip import Value, Vip, VipKey, VipSettings
@@ -108,6 +109,9 @@ class NftablesDataplane:
     def writes(self) -> int:
         """Transactions committed since the start."""
         return 0 if self._opened is None else self._opened[0].writes
+
+    def tracked(self) -> TrackedFlows | None:
+        return tracked_flows()
 
     def close(self) -> None:
         if self._opened is not None:
