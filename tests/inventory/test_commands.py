@@ -257,7 +257,7 @@ def test_a_key_may_be_given_as_the_store_has_it(run: Hand) -> None:
         (["endpoint", "web", "--reason", "x"], "names no endpoint of the store"),
         (["endpoint", "--reason", "x"], "names no endpoint of the store"),
         (["/registry/pods/web", "--reason", "x"], "is not a key that Holdfast writes in this region"),
-        (["endpoint", "r1-holdfast-web-eth0", "--reason", "x"], "endpoint holdfast-web-eth0 is in the inventory"),
+        (["endpoint", "r1-holdfast-web-eth0", "--reason", "x"], "r1-holdfast-web-eth0 is in the inventory"),
     ],
 )
 def test_what_cannot_be_ignored_is_one_sentence(run: Hand, words: list[str], sentence: str) -> None:

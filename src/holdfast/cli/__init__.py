@@ -55,7 +55,7 @@ COMMANDS: dict[str, _Lazy] = {
     "region": _Lazy("release a gate", "change.region:region", "End a region of the inventory."),
     "store": _Lazy("release a gate", "change.store:store", "Accept a store restored from a backup."),
     "doctor": _Lazy("check", "doctor.command:doctor", "Check what Holdfast depends on."),
-    "openstack": _Lazy("check", "openstack:openstack", "Show what differs between Neutron and etcd."),
+    "openstack": _Lazy("check", "openstack:openstack", "Compare Neutron with etcd, and repair etcd."),
     "config": _Lazy("check", "config:config", "Check, show and reload the configuration."),
     "completion": _Lazy("other", "support:completion", "Print a shell completion script."),
     "version": _Lazy("other", "support:version", "Print the version."),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import configparser
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from oslo_config import cfg
@@ -21,6 +20,7 @@ from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.openstack.inventory import NeutronInventory
+from holdfast.openstack.neutron_conf import options_of
 from holdfast.openstack.observed import NeutronObserved
 from holdfast.openstack.tables import CONTROL, OUTBOX
 from holdfast.openstack.translate.settings import settings_of
@@ -43,7 +43,7 @@ class NeutronBackend:
         self._plugin: Any = None
 
     def inventory(self) -> Inventory:
-        return NeutronInventory(self._engine, settings_of(self._region, _options(self._files)))
+        return NeutronInventory(self._engine, settings_of(self._region, options_of(self._files)))
 
     def observed(self) -> Observed:
         return NeutronObserved(self._engine, self._region, self._loaded)
@@ -111,10 +111,3 @@ def _connection(files: Sequence[str]) -> str:
     if not url:
         raise ValueError(f"section [database] of {', '.join(files)} names no connection")
     return str(url)
-
-
-def _options(files: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-    """All options of these files as text, by section; later files win."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False, default_section="", allow_no_value=True)
-    parser.read(files)
-    return {name: {key: value or "" for key, value in parser[name].items()} for name in parser.sections()}

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, delete, func, select, update
 from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row, Witness
 from holdfast.inventory.changes import PastChange
 from holdfast.inventory.sql.control import SqlControl
-from holdfast.inventory.sql.engine import reading, translated_errors
+from holdfast.inventory.sql.engine import is_mysql, reading, translated_errors
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
 from holdfast.model.base.kind import Kind
@@ -26,9 +26,10 @@ from holdfast.model.base.name import NameRefused, split
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.control.mark import Mark
-from holdfast.openstack import mirror, read
+from holdfast.openstack import mirror, objects, read
 from holdfast.openstack.objects import NeutronObjects, WantedKey, resources_at
 from holdfast.openstack.outbox import Changed
+from holdfast.openstack.scope import CheckScope
 from holdfast.openstack.tables import CONTROL, OUTBOX, SETTLED
 from holdfast.openstack.translate.keys import KINDS, keys_of
 from holdfast.openstack.translate.settings import TranslationSettings
@@ -41,7 +42,8 @@ class NeutronSnapshot:
         self._resources = contextlib.ExitStack()
         self._objects = objects
         with self._closed_on_error():
-            connection = engine.connect().execution_options(isolation_level="REPEATABLE READ")
+            isolation: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if is_mysql(engine) else {}
+            connection = engine.connect().execution_options(reads=True, **isolation)
             self._connection = self._resources.enter_context(connection)
             self._resources.callback(connection.begin().close)
             self._revision = _newest(connection)  # InnoDB takes the snapshot at the first query
@@ -162,11 +164,26 @@ class NeutronInventory(SqlControl):
         with reading(self.engine) as connection:
             return _newest(connection)
 
+    def scope(self, *, port: str = "", group: str = "", subnet: str = "", network: str = "") -> CheckScope:
+        """The scope of a comparison, with the ports and subnets that belong to it now."""
+        with reading(self.engine) as connection:
+            return objects.scope(connection, port=port, group=group, subnet=subnet, network=network)
+
+    def address_owners(self, addresses: Collection[str]) -> Mapping[str, str]:
+        """The ports that have these addresses now."""
+        with reading(self.engine) as connection:
+            return read.address_owners(connection, addresses)
+
+    def unmirrored(self) -> Collection[bytes]:
+        """Wanted keys whose delete nothing would witness yet: no resync has recorded them."""
+        with reading(self.engine) as connection:
+            return mirror.missing(
+                connection, [one.key for one in self._objects.wanted_keys(connection)], self._settings
+            )
+
     def prune_history(self, fence: Fence, before: datetime, held: Collection[bytes] = ()) -> Iterator[int]:
         """After a resync every wanted key has a mirror row, also one that another controller wrote."""
-        with reading(self.engine) as connection:
-            unmirrored = mirror.missing(connection, [one.key for one in self._objects.wanted_keys(connection)])
-        for batch in batches(sorted(unmirrored)):
+        for batch in batches(sorted(self.unmirrored())):
             self.expect(fence, batch)
             yield 0
         with fenced(self.engine, fence, self.tables.fence) as connection:

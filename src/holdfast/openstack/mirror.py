@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, or_, select, update
-from sqlalchemy.dialects import mysql
+from sqlalchemy import Connection, and_, delete, func, select, update
+from sqlalchemy.dialects import mysql, sqlite
 
 from holdfast.inventory.api import Witness
 from holdfast.inventory.sql.objects import batches
@@ -39,9 +40,17 @@ def expect(connection: Connection, keys: Collection[bytes], revision: int, setti
             row |= dict.fromkeys(("port_id", "group_id", "subnet_id"))
             rows.append({**row, owner: resource.id if resource in present else None})
     if rows:
-        query = mysql.insert(MIRROR)
-        named = ("resource", "revision", "gone_at", "port_id", "group_id", "subnet_id")
-        connection.execute(query.on_duplicate_key_update({each: query.inserted[each] for each in named}), rows)
+        connection.execute(_upsert(connection), rows)
+
+
+def _upsert(connection: Connection) -> Any:
+    """Insert rows, or replace those with the same key: on MariaDB, and on SQLite in tests."""
+    named = ("resource", "revision", "gone_at", "port_id", "group_id", "subnet_id")
+    if connection.dialect.name == "sqlite":
+        insert = sqlite.insert(MIRROR)
+        return insert.on_conflict_do_update(["key"], set_={each: insert.excluded[each] for each in named})
+    query = mysql.insert(MIRROR)
+    return query.on_duplicate_key_update({each: query.inserted[each] for each in named})
 
 
 def _present(connection: Connection, resources: Collection[NeutronResource]) -> set[NeutronResource]:
@@ -114,7 +123,8 @@ def prune(connection: Connection, now: datetime, before: datetime, held: Collect
     return len(doomed)
 
 
-def missing(connection: Connection, keys: Collection[bytes]) -> set[bytes]:
-    """Those of these keys that have no row, or one whose foreign key is gone."""
-    present = set(connection.execute(select(MIRROR.c.key).where(or_(~_GONE))).scalars())
-    return set(keys) - present
+def missing(connection: Connection, keys: Collection[bytes], settings: TranslationSettings) -> set[bytes]:
+    """Those of these keys that have no row, or one whose foreign key is gone. Keys of the fleet have none."""
+    present = set(connection.execute(select(MIRROR.c.key).where(~_GONE)).scalars())
+    resources = resources_at(set(keys) - present, settings)
+    return {key for key, resource in resources.items() if resource.type in _OWNERS}

@@ -20,6 +20,7 @@ from holdfast.openstack import read
 from holdfast.openstack import tables as t
 from holdfast.openstack.outbox import Changed
 from holdfast.openstack.rows import PortRow, SecurityGroupRow, SubnetRow
+from holdfast.openstack.scope import CheckScope
 from holdfast.openstack.translate.endpoint import translate_port
 from holdfast.openstack.translate.fleet import fleet_objects
 from holdfast.openstack.translate.keys import NeutronResource, keys_of, resource_at
@@ -65,12 +66,12 @@ class NeutronObjects:
         return sorted(found)
 
     def read(self, connection: Connection, resources: Collection[NeutronResource], fleet: str | None) -> list[Row]:
-        """The objects of these resources; `fleet` is the id of the fleet, without which fleet-wide objects are left
-        out."""
+        """The objects of these resources; `fleet` is the id of the fleet, which a new cluster gets as its own. Before
+        the fleet has one, a cluster that exists is right all the same."""
         by_type = _by_type(resources)
         found: list[Row] = []
-        if FLEET in by_type and fleet:
-            found += [Row(each.key, each.doc, 0) for each in fleet_objects(self.region, fleet)]
+        if FLEET in by_type:
+            found += [Row(each.key, each.doc, 0) for each in fleet_objects(self.region, fleet or "")]
         subnets = read.subnets(connection, by_type[SUBNET]) if by_type[SUBNET] else []
         for subnet in subnets:
             found += self._rows(translate_subnet(subnet, self.settings), subnet.revision)
@@ -137,6 +138,29 @@ _PORTS_OF = (
     (Changed.GROUP, t.PORT_GROUPS.c.port_id, t.PORT_GROUPS.c.security_group_id),
     (Changed.QOS, t.PORT_QOS.c.port_id, t.PORT_QOS.c.policy_id),
 )
+
+
+def scope(
+    connection: Connection, *, port: str = "", group: str = "", subnet: str = "", network: str = ""
+) -> CheckScope:
+    """The scope of one port, group, subnet or network; without any, everything."""
+    ports: set[str] = {port} if port else set()
+    others: set[NeutronResource] = set()
+    cidr = ""
+    if group:
+        others.add(NeutronResource(GROUP, group))
+        ports |= read.ids_where(connection, t.PORT_GROUPS.c.port_id, t.PORT_GROUPS.c.security_group_id, group)
+    elif subnet:
+        others.add(NeutronResource(SUBNET, subnet))
+        ports |= read.ids_where(connection, t.FIXED_IPS.c.port_id, t.FIXED_IPS.c.subnet_id, subnet)
+        for row in read.subnets(connection, {subnet}):
+            network, cidr = row.network_id, row.cidr
+    elif network:
+        subnets = read.ids_where(connection, t.SUBNETS.c.id, t.SUBNETS.c.network_id, network)
+        others |= {NeutronResource(SUBNET, one) for one in subnets}
+        ports |= read.ids_where(connection, t.PORTS.c.id, t.PORTS.c.network_id, network)
+    resources = frozenset(others | {NeutronResource(PORT, one) for one in ports})
+    return CheckScope(resources=resources, group=group, network=network, cidr=cidr)
 
 
 def resources_at(keys: Iterable[bytes], settings: TranslationSettings) -> dict[bytes, NeutronResource]:

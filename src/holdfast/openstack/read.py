@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, select
+from sqlalchemy import Column, Connection, Select, Table, select
 
 from holdfast.inventory.sql.objects import batches
 from holdfast.openstack import tables as t
@@ -249,13 +249,16 @@ def qos_policies(connection: Connection, ids: Ids = None) -> list[QosPolicyRow]:
     ]
 
 
-def ids_where(connection: Connection, query: Select[Any]) -> set[str]:
-    """Read one column of ids."""
-    return set(connection.execute(query).scalars())
+def address_owners(connection: Connection, addresses: Ids) -> dict[str, str]:
+    """Read the ports that have these addresses."""
+    columns = t.FIXED_IPS.c
+    query = select(columns.ip_address, columns.port_id).where(columns.port_id.is_not(None))
+    return {row[0]: row[1] for row in _rows(connection, query, columns.ip_address, addresses)}
 
 
-def _address_pair(row: Any) -> AddressPairRow:
-    return AddressPairRow(row.ip_address, row.mac_address)
+def ids_where(connection: Connection, member: Column[Any], owner: Column[Any], one: str) -> set[str]:
+    """Read the ids in the column `member` of rows that have `one` in the column `owner`."""
+    return set(connection.execute(select(member).where(owner == one)).scalars())
 
 
 def _binding(row: Any) -> BindingRow:

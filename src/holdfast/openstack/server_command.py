@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class CalicoOptions(NamedTuple):
@@ -18,12 +18,37 @@ class CalicoOptions(NamedTuple):
     config: str = ""
 
 
-def server_command(python: str, options: CalicoOptions, files: Sequence[str], folders: Sequence[str] = ()) -> list[str]:
-    """The command. With a configuration file of its own, only Neutron's files are added to it."""
-    own = ["--config", options.config] if options.config else []
+def calico_options(get: Callable[[str], Any]) -> CalicoOptions:
+    """The options in section `[calico]`; `get` returns the value of an option, or None."""
+    endpoints = get("endpoints") or ()
+    if isinstance(endpoints, str):
+        endpoints = [each.strip() for each in endpoints.split(",")]
+    if not endpoints:
+        scheme = "https" if get("etcd_ca_cert_file") else "http"
+        endpoints = [f"{scheme}://{get('etcd_host') or 'localhost'}:{get('etcd_port') or 2379}"]
+    return CalicoOptions(
+        endpoints=tuple(endpoints),
+        region=get("openstack_region") or "",
+        ca_file=get("etcd_ca_cert_file") or "",
+        cert_file=get("etcd_cert_file") or "",
+        key_file=get("etcd_key_file") or "",
+        config=get("holdfast_config") or "",
+    )
+
+
+def server_settings(options: CalicoOptions, files: Sequence[str], folders: Sequence[str] = ()) -> dict[str, str]:
+    """Settings of Holdfast that follow from Neutron's. Beside a configuration file, only Neutron's files are named."""
     settings = {} if options.config else dict(_store(options))
-    settings["inventory.database"] = "neutron"
-    settings["inventory.neutron_config"] = ",".join([*files, *_inside(folders)])
+    return settings | {
+        "inventory.database": "neutron",
+        "inventory.neutron_config": ",".join([*files, *_inside(folders)]),
+    }
+
+
+def server_command(python: str, options: CalicoOptions, files: Sequence[str], folders: Sequence[str] = ()) -> list[str]:
+    """The command line of the server."""
+    own = ["--config", options.config] if options.config else []
+    settings = server_settings(options, files, folders)
     return [python, "-m", "holdfast.cli", "server", *own, *(f"--set={name}={text}" for name, text in settings.items())]
 
 

@@ -10,31 +10,21 @@ import ctypes
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from neutron_lib import worker
 
-from holdfast.openstack.server_command import CalicoOptions, server_command
+from holdfast.openstack.server_command import calico_options, server_command
 
 _PR_SET_PDEATHSIG = 1
 
 
 def holdfast_arguments(conf: Any) -> list[str]:
     """The command line, from the options of neutron.conf."""
-    calico = conf.calico
-    endpoints = calico.endpoints or [
-        f"{'https' if calico.etcd_ca_cert_file else 'http'}://{calico.etcd_host}:{calico.etcd_port}"
-    ]
-    options = CalicoOptions(
-        endpoints=tuple(endpoints),
-        region=calico.openstack_region or "",
-        ca_file=calico.etcd_ca_cert_file or "",
-        cert_file=calico.etcd_cert_file or "",
-        key_file=calico.etcd_key_file or "",
-        config=calico.holdfast_config or "",
-    )
     files = [str(Path(file).resolve()) for file in conf.config_file]
+    options = calico_options(partial(getattr, conf.calico))
     return server_command(sys.executable, options, files, conf.config_dirs)
 
 

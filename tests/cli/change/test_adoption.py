@@ -15,7 +15,7 @@ from tests.cli.change.store_site import StoreSite, syncer
 def restored(site: StoreSite) -> StoreSite:
     """The dump is older than the store: 1 was changed since, 2 moved, 3 deleted (its address went to 5), 4 is the same,
     5 and 6 are new. After the verdict 7 was created and 6 deleted."""
-    site.editor.assign("f1")
+    site.inventory.assign("f1")
     old = [site.endpoint(number) for number in range(1, 5)]
     site.editor.change([*old, site.endpoint(6)], who="alice")
     site.write(
@@ -142,7 +142,7 @@ def test_without_the_verdict_there_is_nothing_to_adopt(site: StoreSite) -> None:
 
 
 def test_an_inventory_does_not_follow_an_empty_store(site: StoreSite) -> None:
-    site.editor.assign("f1")
+    site.inventory.assign("f1")
     site.editor.change([site.endpoint(1)], who="alice")
     site.latch(site.inventory.revision())
     told = site.adopt("--keep", "store", "--reason", "why", "--yes")

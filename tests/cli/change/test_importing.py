@@ -79,10 +79,10 @@ def test_what_differs_or_was_deleted_is_listed_and_left_alone(site: StoreSite) -
 def test_a_store_of_another_fleet_is_refused_and_one_without_fleet_is_not(site: StoreSite) -> None:
     site.write(site.endpoint(1))
     site.put(IDENTITY.key(site.region, "identity"), IDENTITY.encode(Identity("f2", 1)))
-    site.editor.assign("f1")
+    site.inventory.assign("f1")
     refused = site("import")
     assert (refused.exit_code, "belongs to fleet f2 and this inventory to fleet f1" in refused.stderr) == (1, True)
-    site.editor.assign("f2")
+    site.inventory.assign("f2")
     assert site("import").stdout.startswith("imported ")
 
 

@@ -121,12 +121,12 @@ def test_assigning_the_database_to_another_fleet_voids_its_witnesses(editor: Edi
     """What was deleted from another fleet is no reason to delete here."""
     editor.change([endpoint(1), endpoint(2)], who="alice")
     editor.change([GONE], who="bob")
-    editor.assign("f1")
+    inventory.assign("f1")
     assert (inventory.fleet(), set(inventory.witness([endpoint_key(1)]))) == ("f1", {endpoint_key(1)})
-    editor.assign("f2")
+    inventory.assign("f2")
     assert (inventory.fleet(), inventory.witness([endpoint_key(1)])) == ("f2", {})
     editor.change([WantedObject(ENDPOINT, endpoint_name(2))], who="bob")
-    editor.assign("f2")
+    inventory.assign("f2")
     assert set(inventory.witness([endpoint_key(1), endpoint_key(2)])) == {endpoint_key(2)}
 
 

@@ -132,7 +132,7 @@ def test_differences_are_grouped_by_what_is_known_about_them(here: SyncerHarness
         stray, ignored = endpoint(7), endpoint(8)
         for one in (stray, ignored):
             await here.operator.put(one.key, ENDPOINT.encode(one.thing))  # type: ignore[arg-type]
-        IgnoredEditor(here.engine).add(ignored.key, who="alice", why="theirs")
+        IgnoredEditor(here.inventory).add(ignored.key, who="alice", why="theirs")
         return await told_of(Resync(term), dry_run=True)
 
     told = asyncio.run(scenario())
@@ -160,3 +160,21 @@ def test_values_of_differences_are_reported_on_request(here: SyncerHarness) -> N
     (one,) = asyncio.run(scenario())["objects"]
     assert (one["op"], one["old"]) == ("replace", "broken")
     assert '"workload":"w1"' in one["new"]
+
+
+def test_a_resync_of_some_keys_repairs_these_and_no_others(here: SyncerHarness) -> None:
+    async def scenario() -> tuple[dict[str, Any], dict[bytes, bytes]]:
+        here.editor.change([endpoint(1), endpoint(2)], who="alice")
+        term = await here.settled()
+        for number in (1, 2):
+            await here.operator.put(endpoint_key(number), b"broken")
+        resync = asyncio.create_task(told_of(Resync(term), keys=[endpoint_key(1).decode()]))
+        while not resync.done():
+            await term.reconciler.turn()
+            await asyncio.sleep(0)
+        return await resync, here.stored()
+
+    told, stored = asyncio.run(scenario())
+    assert told["differed"] == 1
+    assert stored[endpoint_key(1)] != b"broken"
+    assert stored[endpoint_key(2)] == b"broken"

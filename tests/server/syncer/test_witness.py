@@ -174,7 +174,7 @@ def test_an_object_that_comes_back_after_its_delete_was_recorded_is_deleted_agai
 
 
 def test_what_is_ignored_is_neither_deleted_nor_held_nor_counted(here: SyncerHarness) -> None:
-    ignored = IgnoredEditor(here.engine)
+    ignored = IgnoredEditor(here.inventory)
 
     async def scenario() -> tuple[str, str]:
         here.editor.change([endpoint(n) for n in range(20)], who="alice")
@@ -202,7 +202,7 @@ def test_an_ignored_key_that_is_applied_later_is_written_like_any_other(here: Sy
     async def scenario() -> str:
         term = await here.settled()
         await here.operator.put(endpoint_key(1), b'"theirs"')
-        IgnoredEditor(here.engine).add(endpoint_key(1), who="alice", why="theirs")
+        IgnoredEditor(here.inventory).add(endpoint_key(1), who="alice", why="theirs")
         term.reconciler.dirty.mark(await term.ignored.refresh())
         assert await here.compared(term) == "ok"
         here.editor.change([endpoint(1)], who="alice")
@@ -330,7 +330,7 @@ def test_explain_of_an_ignored_object_says_so(here: SyncerHarness) -> None:
     async def scenario() -> list[str]:
         term = await here.settled()
         await foreign(here, 1)
-        IgnoredEditor(here.engine).add(endpoint_key(100), who="alice", why="theirs")
+        IgnoredEditor(here.inventory).add(endpoint_key(100), who="alice", why="theirs")
         await term.ignored.refresh()
         await here.compared(term)
         return await explained(term, "endpoint", endpoint_name(100))

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from holdfast.cli.change.importing import compare_sides, print_group, print_refused, run_import
-from holdfast.cli.change.inventory import dry_run_flag, session
+from holdfast.cli.change.inventory import control_session, dry_run_flag, session
+from holdfast.cli.change.resync import compare, summary
 from holdfast.cli.change.sides import Comparison, Divergence, requests
 from holdfast.cli.change.store import carry_out
-from holdfast.cli.common.config_flags import configuration_flags
+from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.cli.common.control_socket import leading, runtime_flag
 from holdfast.config import FlagValue
 from holdfast.inventory.changes import ChangeKind
@@ -64,11 +65,11 @@ def assign(reason: str, config_file: str | None, settings: Sequence[FlagValue]) 
 
     Deletes that it recorded for another fleet do not reach the store: they stay held until an operator allows them.
     """
-    with session(config_file, settings) as opened:
+    with control_session(config_file, settings) as opened:
         found = opened.query(lambda store: read_identity(store, opened.region)).identity
         if not isinstance(found, Identity):
             raise click.ClickException("nothing to assign: the store has no readable identity")
-        opened.editor.assign(found.fleet)
+        opened.inventory.assign(found.fleet)
     click.echo(f"this inventory belongs to fleet {found.fleet}: “{reason}”", err=True)
 
 
@@ -95,6 +96,9 @@ def adopt(
     """
     if keep and not reason and not dry_run:
         raise click.UsageError("--keep needs --reason; it is recorded with your name.")
+    if effective(config_file, settings).config.inventory.is_neutron:
+        _adopt_neutron(keep, reason, runtime, yes=yes, dry_run=dry_run)
+        return
     with session(config_file, settings) as opened:
         verdict = _verdict(opened.query(lambda store: read_identity(store, opened.region)))
         found, _ = compare_sides(opened, edited_after=verdict.revision)
@@ -116,6 +120,23 @@ def adopt(
             click.confirm(f"{_FOLLOWS[keep][0]}: go on?", abort=True)
         if keep == "store":
             _follow_store(run_import(opened, requests(found.differences), reason, dry_run=False), found)
+    click.echo(carry_out(runtime, syncer, side="inventory", keep=keep, reason=reason), err=True)
+
+
+def _adopt_neutron(keep: str | None, reason: str, runtime: Path, *, yes: bool, dry_run: bool) -> None:
+    """Neutron's objects cannot follow the store: its API makes them. So the store follows, after a preview."""
+    if keep == "store":
+        raise click.ClickException(
+            "Neutron cannot follow the store: create what it lost through its API, then use --keep inventory"
+        )
+    syncer = leading(runtime, "syncer")
+    for line in summary(compare(runtime, syncer, dry_run=True)):
+        click.echo(line, err=True)
+    if not keep or dry_run:
+        click.echo("choose with --keep inventory: the store follows Neutron; nothing was changed", err=True)
+        return
+    if not yes:
+        click.confirm(f"{_FOLLOWS[keep][0]}: go on?", abort=True)
     click.echo(carry_out(runtime, syncer, side="inventory", keep=keep, reason=reason), err=True)
 
 

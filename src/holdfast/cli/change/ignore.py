@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from holdfast.cli.change.inventory import kind_named, session
+from holdfast.cli.change.inventory import control_session, kind_named
 from holdfast.cli.common.config_flags import configuration_flags
 from holdfast.cli.common.etcd import operator
 from holdfast.config import FlagValue
 from holdfast.inventory.edit.ignored import IgnoredEditor
-from holdfast.inventory.kinds import KINDS
 from holdfast.model.base.bad import Bad
-from holdfast.model.base.region import Region
+from holdfast.model.base.kind import Kind
 from holdfast.server.syncer.keys import RegionKeys
 
 
@@ -39,14 +39,14 @@ def ignore(
         raise click.UsageError("give either KEY or --list.")
     if key and not stop and not (reason and reason.strip()):
         raise click.UsageError("to ignore an object, give --reason; it is recorded with your name.")
-    with session(config_file, settings) as opened:
-        ignored, layout = IgnoredEditor(opened.engine), RegionKeys(opened.region, KINDS)
+    with control_session(config_file, settings) as opened:
+        ignored, layout = IgnoredEditor(opened.inventory), RegionKeys(opened.region, opened.inventory.kinds)
         if listed:
             for one in ignored.listed():
                 shown = layout.show(one.key) if layout.has(one.key) else one.key.decode(errors="backslashreplace")
                 click.echo(f"{shown}  by {one.who} at {one.at:%Y-%m-%dT%H:%M:%S}Z: “{one.why}”")
             return
-        meant = parse_key(" ".join(key), layout, opened.region)
+        meant = parse_key(" ".join(key), layout, opened.inventory.kinds)
         if stop:
             ignored.end(meant)
             click.echo(f"{layout.show(meant)} is no longer ignored", err=True)
@@ -56,10 +56,14 @@ def ignore(
             click.echo(f"{shown} is ignored; end it with: holdfast ignore {shown} --stop", err=True)
 
 
-def parse_key(text: str, layout: RegionKeys, region: Region) -> bytes:
+def parse_key(text: str, layout: RegionKeys, kinds: Sequence[Kind[Any, Any]]) -> bytes:
     """Return the key in the store that an operator means. Ends the command if there can be no such key."""
     kind, _, name = text.strip().partition(" ")
-    key = text.strip().encode() if text.startswith("/") else kind_named(kind).prefix(region) + name.strip().encode()
+    region = layout.region
+    if text.startswith("/"):
+        key = text.strip().encode()
+    else:
+        key = kind_named(kind, kinds).prefix(region) + name.strip().encode()
     if not layout.has(key):
         prefixes = ", ".join(prefix.decode() for prefix in layout.prefixes)
         raise click.ClickException(

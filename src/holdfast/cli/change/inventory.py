@@ -26,7 +26,8 @@ from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.kinds import KINDS, belongs
 from holdfast.inventory.manifest import write
 from holdfast.inventory.manifest.read import ManifestRefused, read
-from holdfast.inventory.open import NoInventory, configured_engine
+from holdfast.inventory.open import NoInventory, configured_engine, open_backend
+from holdfast.inventory.sql.control import SqlControl
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -65,12 +66,18 @@ class InventorySession:
 @contextlib.contextmanager
 def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[InventorySession]:
     """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
-    try:
+    with _errors():
         opened = InventorySession(effective(config_file, settings).config)
         try:
             yield opened
         finally:
             opened.engine.dispose()
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
     except (
         *(NoInventory, SecretRefused, DatabaseAway, EditRefused, ManifestRefused, ValueError),
         *(StoreAway, StoreError),
@@ -78,11 +85,38 @@ def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[
         raise click.ClickException(str(error)) from error
 
 
-def kind_named(word: str) -> Kind[Any, Any]:
-    for kind in KINDS:
+class ControlSession:
+    """The configured inventory of whatever kind, Neutron's as well, for commands that do not edit its objects."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.region = configured_region(config)
+        self.backend = open_backend(config.inventory, self.region)
+        inventory = self.backend.inventory()
+        assert isinstance(inventory, SqlControl), "every inventory is in a SQL database"
+        self.inventory = inventory
+
+    def query(self, query: Callable[[EtcdStore], Awaitable[R]]) -> R:
+        """Run a query against the configured store. Raises `StoreAway` or `StoreError`."""
+        return asyncio.run(query_store(connection(self.config.store), query))
+
+
+@contextlib.contextmanager
+def control_session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[ControlSession]:
+    """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
+    with _errors():
+        opened = ControlSession(effective(config_file, settings).config)
+        try:
+            yield opened
+        finally:
+            opened.backend.close()
+
+
+def kind_named(word: str, kinds: Sequence[Kind[Any, Any]] = KINDS) -> Kind[Any, Any]:
+    for kind in kinds:
         if word in (kind.name, kind.plural):
             return kind
-    raise click.UsageError(f"unknown kind {word!r}: name one of {', '.join(k.plural for k in KINDS)}")
+    raise click.UsageError(f"unknown kind {word!r}: name one of {', '.join(k.plural for k in kinds)}")
 
 
 @click.command()

@@ -6,6 +6,7 @@ import difflib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,11 @@ def compare(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
 @runtime_flag
 def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None, output: str, runtime: Path) -> None:
     """Compare the inventory with the store now, and fix the store. Run it on the leader's machine."""
-    result = compare(runtime, worker or leading(runtime, "syncer"), dry_run=dry_run, kind=kind, name=name)
+    print_outcome(compare(runtime, worker or leading(runtime, "syncer"), dry_run=dry_run, kind=kind, name=name), output)
+
+
+def print_outcome(result: dict[str, Any], output: str) -> None:
+    """Print what a resync found, and how it ended."""
     if output == "json":
         click.echo(json.dumps(result, indent=2))
         return
@@ -56,13 +61,17 @@ def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None
 
 def print_differences(runtime: Path, worker: str | None, output: str, **scope: str | None) -> None:
     """Print every difference between inventory and store. Ends the command with exit code 1 if there is one."""
-    result = compare(runtime, worker or leading(runtime, "syncer"), dry_run=True, values=True, **scope)
+    show_differences(compare(runtime, worker or leading(runtime, "syncer"), dry_run=True, values=True, **scope), output)
+
+
+def show_differences(result: dict[str, Any], output: str, lines: Sequence[str] = ()) -> None:
+    """Print differences and further lines. Ends the command with exit code 1 if there is a difference."""
     if output == "json":
         click.echo(json.dumps(result, indent=2))
     else:
         _print_objects(result["objects"])
         _more(result)
-        for line in summary(result):
+        for line in (*summary(result), *lines):
             click.echo(line, err=True)
     if result["differed"]:
         raise click.exceptions.Exit(1)
@@ -93,7 +102,8 @@ def _print_objects(objects: list[dict[str, Any]]) -> None:
 def _line(one: dict[str, Any]) -> str:
     if "to" in one:
         return f"{'move':<8} {one['key']} → {one['to']}"
-    recorded = f"  by {one['who']} at {one['at'][:19]}Z, revision {one['revision']}" if "who" in one else ""
+    at = f" at {one['at'][:19]}Z" if one.get("at") else ""
+    recorded = f"  by {one['who']}{at}, revision {one['revision']}" if "who" in one else ""
     return f"{one['op']:<8} {one['key']}{recorded}"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, Engine, Row, Table, delete, insert, select, text
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, PastChange, StoredObject, WantedObject
 from holdfast.inventory.edit import live_migration, rules
@@ -25,7 +25,7 @@ from holdfast.inventory.kinds import KINDS, Thing, addresses_of, host_of, networ
 from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.objects import SqlInventory, batches, rows_named
 from holdfast.inventory.sql.revisions import next_revisions
-from holdfast.inventory.sql.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
+from holdfast.inventory.sql.schema import ADDRESSES, CHANGES, OBJECTS, OUTBOX
 from holdfast.inventory.sql.wake import CHANNEL
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -107,17 +107,6 @@ class Editor:
     def history(self, kind: Kind[Any, Any], name: str, last: int = 20) -> Sequence[PastChange]:
         """The last changes of an object, newest first; also of a deleted one."""
         return SqlInventory(self._engine).history(kind, name, last)
-
-    def assign(self, fleet: str) -> None:
-        """Assign this inventory to a fleet, on an operator's request. Deletes recorded for another fleet were not meant
-        for this one's store, so they are no witnesses any more."""
-        with self._editing() as connection:
-            before = connection.execute(select(IDENTITY)).first()
-            after = before.witness_after if before is not None else 0
-            if before is not None and before.fleet != fleet:
-                after = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one() or 0
-            connection.execute(delete(IDENTITY))
-            connection.execute(insert(IDENTITY).values(only=1, fleet=fleet, witness_after=after))
 
 
 def _previous(kind: Kind[Any, Any], name: str, past: PastChange) -> WantedObject:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
 
 from holdfast.inventory.api import Fence, InventoryMarks, MarkUnknown
-from holdfast.inventory.sql.engine import reading
+from holdfast.inventory.sql.engine import reading, writing
 from holdfast.inventory.sql.fence import current, fenced, raise_fence
 from holdfast.inventory.sql.schema import ControlTables
 from holdfast.model.control.mark import Mark
@@ -17,7 +18,7 @@ MARKS_KEPT = 1_000
 """Marks kept per region. A store with an older one was restored from a backup."""
 
 
-class SqlControl:
+class SqlControl(ABC):
     """The parts that `SqlInventory` and the inventory on Neutron's database have in common."""
 
     def __init__(self, engine: Engine, tables: ControlTables) -> None:
@@ -42,6 +43,20 @@ class SqlControl:
         with fenced(self.engine, fence, self.tables.fence) as connection:
             if connection.execute(select(identity.c.fleet)).scalar_one_or_none() is None:
                 connection.execute(insert(identity).values(only=1, fleet=fleet))
+
+    def assign(self, fleet: str) -> None:
+        """Assign this inventory to a fleet, on an operator's request. Deletes recorded for another fleet were not meant
+        for this one's store, so they are no witnesses any more."""
+        identity, newest = self.tables.identity, self.revision()
+        with writing(self.engine) as connection:
+            before = connection.execute(select(identity.c.fleet)).scalar_one_or_none()
+            if before is None:
+                connection.execute(insert(identity).values(only=1, fleet=fleet))
+            elif before != fleet:
+                connection.execute(update(identity).values(fleet=fleet, witness_after=newest))
+
+    @abstractmethod
+    def revision(self) -> int: ...
 
     def ignored(self) -> Collection[bytes]:
         with reading(self.engine) as connection:

@@ -199,6 +199,10 @@ def is_postgres(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
+def is_mysql(engine: Engine) -> bool:
+    return engine.dialect.name == "mysql"
+
+
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A short read transaction."""

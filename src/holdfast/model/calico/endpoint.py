@@ -26,6 +26,7 @@ Orchestrator = Literal["openstack", "holdfast"]
 _gateway = lru_cache(maxsize=1_024)(address)
 """Thousands of endpoints share one gateway: it is parsed once, and all hold the same string."""
 
+NETWORK_ANNOTATION = "openstack.projectcalico.org/network-id"
 PROJECT_ID = "projectcalico.org/openstack-project-id"
 PROJECT_NAME = "projectcalico.org/openstack-project-name"
 PROJECT_PARENT = "projectcalico.org/openstack-project-parent-id"

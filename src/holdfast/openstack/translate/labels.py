@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from holdfast.model.calico.endpoint import PROJECT_ID, PROJECT_NAME, PROJECT_PARENT
+from holdfast.model.calico.endpoint import NETWORK_ANNOTATION, PROJECT_ID, PROJECT_NAME, PROJECT_PARENT
 from holdfast.openstack.rows import FixedIpRow, NeutronRows, PortDnsRow, PortRow
 from holdfast.openstack.translate.outcome import MissingRow
 from holdfast.openstack.translate.settings import TranslationSettings
@@ -71,7 +71,7 @@ def _add_project(labels: dict[str, str], project_id: str, rows: NeutronRows) -> 
 
 def annotations_of(port: PortRow, addresses: tuple[FixedIpRow, ...], settings: TranslationSettings) -> dict[str, str]:
     """The network's id and, where Neutron assigns DNS names, the name of the first address."""
-    found = {f"{_ANNOTATION}network-id": port.network_id}
+    found = {NETWORK_ANNOTATION: port.network_id}
     if addresses and settings.dns_domain is not None:
         found[f"{_ANNOTATION}fqdn"] = _fqdn(port.dns, addresses[0].ip_address, settings.dns_domain)
     return found

@@ -15,7 +15,7 @@ from holdfast.reconcile import Away, Change, Op
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.server.election.views import FleetVerdict
 from holdfast.server.identity.verdict import LATCHED, OPENS, FleetIdentityReason
-from holdfast.server.syncer.resync import network_in
+from holdfast.server.syncer.differences import network_in
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.server.syncer.witness import GATE, seal, unwitnessed
 from holdfast.store.api import Entry

@@ -51,44 +51,33 @@ async def nothing_first(_changes: Sequence[Item]) -> None:
     return None
 
 
-class EtcdTarget:
-    """`bound` also limits a page by what is wanted: with an empty store, one page must not cover everything.
+class StoredObjects:
+    """Objects of the store, read page by page at one pinned revision.
 
-    `on_conflict` is called for each write whose object had been changed by another client, `before_write` with
-    the changes that are written next, after the last read. It may refuse them with `Away`. `attempted` is called after
-    each page and each transaction.
+    `bound` also limits a page by what is wanted: with an empty store, one page must not cover everything. `attempted`
+    is called after each page.
     """
 
     def __init__(
         self,
-        fenced: FencedStore,
+        store: Store,
         layout: RegionKeys,
         bound: Bound,
         *,
+        known: int = 0,
         page: int = PAGE,
-        on_conflict: Callable[[], None] = lambda: None,
-        new_keys: NewKeys = no_new_keys,
-        before_write: Callable[[Sequence[Item]], Awaitable[None]] = nothing_first,
         attempted: Callable[[], None] = lambda: None,
     ) -> None:
-        self._fenced = fenced
-        self._store: Store = fenced.store
+        self._store = store
         self._layout = layout
         self._bound = bound
         self._page = page
         self._pinned = 0
-        self.known = fenced.term
+        self.known = known
         """Latest revision that the store is known to have had: that of our term, or of our last write."""
-        self._on_conflict = on_conflict
-        self._new_keys = new_keys
-        self._before_write = before_write
         self._attempted = attempted
         self._foreign: set[bytes] = set()
         """Keys that were last read with an object of another region."""
-
-    def lower_floor(self, revision: int) -> None:  # protection: C50
-        """C50: the store was restored and continues from this revision; wait for no later one."""
-        self.known = min(self.known, revision)
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
         if after is None:
@@ -114,6 +103,59 @@ class EtcdTarget:
                 hidden = (entry.key for entry in entries if entry.key not in found)
                 self._foreign.update(key for key in hidden if key not in self._layout.ignored)
         return found
+
+    async def _entries(self, after: bytes | None) -> tuple[list[Entry], bytes | None]:
+        entries: list[Entry] = []
+        prefixes = self._layout.prefixes
+        for prefix in prefixes:
+            if after is not None and prefix < after and not after.startswith(prefix):
+                continue
+            page = await self._first_page(prefix, after, self._page - len(entries))
+            entries += page.entries
+            if page.more or (len(entries) >= self._page and prefix != prefixes[-1]):
+                return entries, entries[-1].key
+        return entries, None
+
+    async def _first_page(self, prefix: bytes, after: bytes | None, most: int) -> Page:
+        above = after if after is not None and after.startswith(prefix) else None
+        pages: AsyncIterator[Page] = self._store.list(prefix, after=above, revision=self._pinned, page=most)
+        async for page in pages:
+            await _end(pages)
+            self._attempted()
+            self._pinned = self._pinned or not_stale(page.revision, self.known)
+            return page
+        raise StoreError("the store answered a list without any page")
+
+
+class EtcdTarget(StoredObjects):
+    """Writes to the store, too.
+
+    `on_conflict` is called for each write whose object had been changed by another client, `before_write` with
+    the changes that are written next, after the last read. It may refuse them with `Away`. `attempted` is called after
+    each page and each transaction.
+    """
+
+    def __init__(
+        self,
+        fenced: FencedStore,
+        layout: RegionKeys,
+        bound: Bound,
+        *,
+        page: int = PAGE,
+        on_conflict: Callable[[], None] = lambda: None,
+        new_keys: NewKeys = no_new_keys,
+        before_write: Callable[[Sequence[Item]], Awaitable[None]] = nothing_first,
+        attempted: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(fenced.store, layout, bound, known=fenced.term, page=page, attempted=attempted)
+        self._fenced = fenced
+        self._on_conflict = on_conflict
+        self._new_keys = new_keys
+        self._before_write = before_write
+
+    def lower_floor(self, revision: int) -> None:  # protection: C50
+        """C50: the store was restored and continues from this revision; wait for no later one."""
+        self.known = min(self.known, revision)
 
     async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
         """Return one outcome per change. Raises `Deposed`: then this term is over for the whole server."""
@@ -179,28 +221,6 @@ class EtcdTarget:
     def _rank(self, unit: Sequence[Item]) -> int:
         kinds = self._layout.kinds
         return kinds.rank(kinds.of(unit[-1].key))
-
-    async def _entries(self, after: bytes | None) -> tuple[list[Entry], bytes | None]:
-        entries: list[Entry] = []
-        prefixes = self._layout.prefixes
-        for prefix in prefixes:
-            if after is not None and prefix < after and not after.startswith(prefix):
-                continue
-            page = await self._first_page(prefix, after, self._page - len(entries))
-            entries += page.entries
-            if page.more or (len(entries) >= self._page and prefix != prefixes[-1]):
-                return entries, entries[-1].key
-        return entries, None
-
-    async def _first_page(self, prefix: bytes, after: bytes | None, most: int) -> Page:
-        above = after if after is not None and after.startswith(prefix) else None
-        pages: AsyncIterator[Page] = self._store.list(prefix, after=above, revision=self._pinned, page=most)
-        async for page in pages:
-            await _end(pages)
-            self._attempted()
-            self._pinned = self._pinned or not_stale(page.revision, self.known)
-            return page
-        raise StoreError("the store answered a list without any page")
 
 
 def paired(ready: Sequence[Item], layout: RegionKeys) -> Iterator[Sequence[Item]]:

@@ -137,13 +137,15 @@ class IgnoredKeys:
 
     async def refresh(self) -> Collection[bytes]:
         """Read them again. Returns the keys to compare: those that are ignored from now on, or no longer."""
-        found = await self._run_in_thread(self._read)
+        found = await self._run_in_thread(lambda: read_ignored(self._inventory, self._layout))
         before, self._layout.ignored = self._layout.ignored, found
         changed = before ^ found
         if changed:
             log.info("ignored keys changed", ignored=len(found), added=len(found - before), ended=len(before - found))
         return changed
 
-    def _read(self) -> frozenset[bytes]:
-        keys = frozenset(filter(self._layout.has, self._inventory.ignored()))
-        return keys - {row.key for row in self._inventory.read_keys(keys)} if keys else keys
+
+def read_ignored(inventory: Inventory, layout: RegionKeys) -> frozenset[bytes]:
+    """Read the keys of this region that are to be left alone."""
+    keys = frozenset(filter(layout.has, inventory.ignored()))
+    return keys - {row.key for row in inventory.read_keys(keys)} if keys else keys

@@ -339,11 +339,14 @@ class NeutronFleet:
 
     def check(self) -> tuple[int, str]:
         """Run `holdfast openstack check` as an operator does. Returns its exit code and what it printed."""
-        return self.operator("openstack", "check")
+        return self._run("openstack", "check", "--neutron-config", str(self.home / "neutron.conf"))
 
     def operator(self, *words: str) -> tuple[int, str]:
         """Run a command of the operator on the leader's machine. Returns its exit code and what it printed."""
-        command = [str(self._venv / "bin" / "holdfast"), *words, "--runtime", str(self.home / "run")]
+        return self._run(*words, "--runtime", str(self.home / "run"))
+
+    def _run(self, *words: str) -> tuple[int, str]:
+        command = [str(self._venv / "bin" / "holdfast"), *words]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return done.returncode, done.stdout + done.stderr
 
