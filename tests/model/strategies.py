@@ -28,7 +28,9 @@ from holdfast.model.calico.policy import (
 )
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import StaticRoute, Subnet
+from holdfast.model.control.decision import Decision
 from holdfast.model.control.handover import Handover
+from holdfast.model.control.history_request import HistoryAnswer, HistoryRequest
 from holdfast.model.control.identity import Identity, LatchedVerdict
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import Leader
@@ -259,6 +261,7 @@ frontends = st.builds(
     announce=maybe(st.builds(Announce, device=texts, withdraw_delay=durations)),
 )
 
+decisions = st.builds(Decision, moments, texts, texts, texts, texts, texts, revision=naturals, count=naturals)
 balancer_reports = st.builds(
     BalancerReport,
     version=texts,
@@ -294,6 +297,8 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "leadership": st.tuples(st.just("leadership"), leaderships),
     "handover": st.tuples(st.just("handover"), st.builds(Handover, texts, texts)),
     "restart-request": st.tuples(words, st.builds(RestartRequest, texts, texts, texts, moments)),
+    "history-request": st.tuples(words, st.builds(HistoryRequest, several(words), maybe(texts), naturals)),
+    "history-answer": st.tuples(words, st.builds(HistoryAnswer, several(decisions), naturals)),
     "identity": st.tuples(st.just("identity"), identities),
     "mark": st.tuples(st.just("mark"), marks),
     "leader": st.tuples(st.just("leader"), leaders),

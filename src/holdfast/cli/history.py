@@ -1,21 +1,34 @@
-"""`holdfast history`: the decision log of all daemons here, oldest first, and where the leader records its own."""
+"""`holdfast history`: the decision logs of all daemons here and, on a server, of all other servers; oldest first."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from holdfast.cli.common.control_socket import answer, no_daemon, roles, runtime_flag, send_command, workers_named
+from holdfast.cli.common.control_socket import (
+    CannotTell,
+    answer,
+    label,
+    no_daemon,
+    roles,
+    runtime_flag,
+    send_command,
+    workers_named,
+)
 from holdfast.cli.common.format import output_flag
 from holdfast.cli.explain.inventory import change_lines, query
+from holdfast.model.control.decision import Decision
 from holdfast.runtime.control import Request
-from holdfast.runtime.decision_log import Decision
+from holdfast.runtime.daemon.other_histories import ServerHistory
 from holdfast.server.election.views import ElectorView
+
+_OTHERS_WITHIN = 12.0
 
 
 @click.command()
@@ -29,56 +42,94 @@ from holdfast.server.election.views import ElectorView
 def history(key: str | None, name: str | None, last: int, output: str, runtime: Path) -> None:
     """Show decisions: what was changed or held, when, by which worker, and why.
 
-    With KEY only those about one object; with a kind of the inventory and a NAME also the edits of that object.
+    With KEY only those about one object; with a kind of the inventory and a NAME also the edits of that object. On a
+    server it asks the other servers for theirs, too: a leader's workers decide, and leaders change.
     """
     if not roles(runtime):
         raise no_daemon(runtime)
     inventory = query(runtime, key, name) if key is not None and name is not None else None
     keys = [key] if inventory is None else [one["key"] for one in inventory["store"]]
-    found = [one for each in keys for one in _decisions(runtime, each, last)]
-    found.sort(key=lambda decision: decision.time)
+    notes: dict[str, None] = {}
+    found = [
+        one for each in keys for one in [*_here(runtime, each, last, notes), *_elsewhere(runtime, each, last, notes)]
+    ]
+    found.sort(key=lambda one: one.decision.time)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
-        return
-    lines = [(decision.time.isoformat(), line(decision)) for decision in found]
-    lines = sorted([*lines, *(change_lines(inventory) if inventory else ())])[-last:]
-    for _, text in lines:
-        click.echo(text)
-    if not lines:
-        click.echo("no decisions" + (f" about {key}" if key else "") + " are recorded here", err=True)
-    note = leads_elsewhere(_elections(runtime))
-    if note:
+        click.echo(json.dumps([one.document for one in found[-last:]], indent=2))
+    else:
+        lines = [(one.decision.time.isoformat(), line(one.decision, one.server)) for one in found]
+        lines = sorted([*lines, *(change_lines(inventory) if inventory else ())])[-last:]
+        for _, text in lines:
+            click.echo(text)
+        if not lines:
+            click.echo("no decisions" + (f" about {key}" if key else "") + " are recorded", err=True)
+    for note in notes:
         click.echo(note, err=True)
 
 
-def _elections(runtime: Path) -> list[ElectorView]:
-    """Return the views of the servers here; none of a server that does not answer."""
-    found: list[ElectorView] = []
+@dataclass(frozen=True)
+class Recorded:
+    """A decision, and the server that recorded it if that does not run on this machine."""
+
+    decision: Decision
+    server: str = ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.to_builtins(self.decision)
+        return {**fields, "server": self.server} if self.server else fields
+
+
+def _here(runtime: Path, key: str | None, last: int, notes: dict[str, None]) -> list[Recorded]:
+    """Return the decisions of the daemons here. One that does not answer costs only its own."""
+    found: list[Recorded] = []
+    silent: dict[str, str] = {}
+    for role in roles(runtime):
+        try:
+            answered = answer(runtime, role, Request("history", {"key": key, "last": last}))
+        except click.ClickException as error:
+            silent[role] = error.message
+            continue
+        found += map(Recorded, msgspec.convert(answered, list[Decision]))
+    if len(silent) == len(roles(runtime)):
+        raise CannotTell("; ".join(silent.values()))
+    notes.update(dict.fromkeys(f"without the decisions of {label(role)}: {why}" for role, why in silent.items()))
+    return found
+
+
+def _elsewhere(runtime: Path, key: str | None, last: int, notes: dict[str, None]) -> list[Recorded]:
+    """Return the decisions of the servers on other machines: the leader's workers decide, and leaders change."""
+    asking = next((role for role in roles(runtime) if role.rpartition("/")[2] == "server"), None)
+    if asking is None:
+        return []
+    request = Request("other-histories", {"known": _servers_here(runtime), "key": key, "last": last})
+    try:
+        answered = answer(runtime, asking, request, within=_OTHERS_WITHIN)
+    except click.ClickException as error:
+        notes[f"without the decisions of other servers: {error.message}"] = None
+        return []
+    found: list[Recorded] = []
+    for one in msgspec.convert(answered, list[ServerHistory]):
+        if one.decisions is None:
+            notes[f"without the decisions of {one.server}, which does not answer: run holdfast history there"] = None
+        elif one.omitted and not last:
+            notes[f"without {one.omitted:,} older decisions of {one.server}: run holdfast history there"] = None
+        found += [Recorded(decision, one.server) for decision in one.decisions or ()]
+    return found
+
+
+def _servers_here(runtime: Path) -> list[str]:
+    """Return the names of the servers here, without those whose elector does not answer."""
+    found: list[str] = []
     for elector in workers_named(runtime, "elector"):
         with contextlib.suppress(click.ClickException):
-            found.append(msgspec.convert(send_command(runtime, elector, "about"), ElectorView))
+            found.append(msgspec.convert(send_command(runtime, elector, "about"), ElectorView).name)
     return found
 
 
-def leads_elsewhere(servers: Sequence[ElectorView]) -> str | None:
-    """Return where the leader's decisions are recorded, if it is not here: each server keeps its own decision log, and
-    only the leader's syncer and status workers decide anything."""
-    leaders = {server.leader for server in servers} - {"", *(server.name for server in servers)}
-    if not leaders:
-        return None
-    names = ", ".join(sorted(leaders))
-    return f"server {names} leads, and its syncer and status workers record their decisions: run holdfast history there"
-
-
-def _decisions(runtime: Path, key: str | None, last: int) -> list[Decision]:
-    found: list[Decision] = []
-    for role in roles(runtime):
-        found += msgspec.convert(answer(runtime, role, Request("history", {"key": key, "last": last})), list[Decision])
-    return found
-
-
-def line(decision: Decision) -> str:
+def line(decision: Decision, server: str = "") -> str:
     what = f"{decision.op} {decision.key}" + (f" ×{decision.count:,}" if decision.count > 1 else "")
     gate = f" [{decision.gate}]" if decision.gate else ""
     time = f"{decision.time:%m-%d %H:%M:%S}.{decision.time.microsecond // 1000:03d}Z"
-    return f"{time}  {decision.worker:<16} {what}: {decision.outcome}{gate}, {decision.sentence}"
+    worker = f"{server}/{decision.worker}" if server else decision.worker
+    return f"{time}  {worker:<16} {what}: {decision.outcome}{gate}, {decision.sentence}"

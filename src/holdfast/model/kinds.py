@@ -16,6 +16,7 @@ from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.calico.policy import POLICY
 from holdfast.model.calico.subnet import SUBNET
 from holdfast.model.control.handover import HANDOVER
+from holdfast.model.control.history_request import HISTORY_ANSWER, HISTORY_REQUEST
 from holdfast.model.control.identity import IDENTITY
 from holdfast.model.control.intent import INTENT
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER
@@ -51,6 +52,8 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     LEADERSHIP,
     HANDOVER,
     RESTART_REQUEST,
+    HISTORY_REQUEST,
+    HISTORY_ANSWER,
     SERVER,
     INTENT,
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,33 +17,14 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from holdfast.model.control.decision import Decision
+
+__all__ = ["Decision", "DecisionLog", "history", "read", "segments", "workers_in"]
+
 log = structlog.get_logger(__name__)
 
 RING_BYTES = 64 << 20
 FILES = 8
-
-
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One change that was applied, held or failed, and why."""
-
-    time: datetime
-    worker: str
-    op: str
-    """delete, replace, create, hold; `worker` for the records of the supervisor."""
-    key: str
-    outcome: str
-    """applied, failed, held, or the event of a worker."""
-    sentence: str
-    kind: str = ""
-    old: str = ""
-    """Owner of the old value: source@revision."""
-    new: str = ""
-    revision: int = 0
-    term: int = 0
-    gate: str = ""
-    reason: str = ""
-    count: int = 1
-    """Number of objects that the record stands for (creates: one record per batch)."""
 
 
 T = TypeVar("T")

@@ -62,23 +62,29 @@ def label(role: str) -> str:
     return role.rpartition("/")[0] or role
 
 
-def answer(runtime: Path, role: str, request: Request) -> Any:
-    """Return the daemon's answer; an error ends the command with its message."""
-    reply = asyncio.run(ask(runtime / f"{role}.sock", request))
+def answer(runtime: Path, role: str, request: Request, within: float = 5.0) -> Any:
+    """Return the daemon's answer; an error, or none within that many seconds, ends the command with its message."""
+    reply = asyncio.run(ask(runtime / f"{role}.sock", request, within))
     if reply.error:
         raise click.ClickException(reply.error)
     return reply.result
 
 
 def workers(runtime: Path) -> dict[str, str]:
-    """Return the workers of all daemons here that have not completed, each with its daemon."""
+    """Return the workers of all daemons here that have not completed, each with its daemon. A daemon that does not
+    answer, as of several in a lab, does not keep an operator from the others."""
     found: dict[str, str] = {}
+    silent: list[click.ClickException] = []
     for role in roles(runtime):
-        running = [one for one in answer(runtime, role, Request("status"))["workers"] if one["phase"] != "completed"]
+        try:
+            status = answer(runtime, role, Request("status"))
+        except click.ClickException as error:
+            silent.append(error)
+            continue
         prefix = f"{label(role)}/" if "/" in role else ""
-        found |= {f"{prefix}{one['name']}": role for one in running}
+        found |= {f"{prefix}{one['name']}": role for one in status["workers"] if one["phase"] != "completed"}
     if not found:
-        raise no_daemon(runtime)
+        raise silent[0] if silent else no_daemon(runtime)
     return found
 
 

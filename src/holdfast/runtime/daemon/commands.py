@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,8 +25,9 @@ from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.paths import RolePaths
-from holdfast.store.api import StoreAway, StoreError
+from holdfast.store.api import Store, StoreAway, StoreError
 
+T = TypeVar("T")
 _SERVERS_WITHIN = 4.0
 _CONFIRM_EVERY = 0.05
 _CONFIRM_TRIES = 60
@@ -56,6 +58,7 @@ class SupervisorCommands:
             "status": self._status,
             "metrics": self._metrics,
             "history": self._history,
+            "other-histories": self._other_histories,
             "reload": self._reload,
             "restart": self._restart,
             "servers": self._servers,
@@ -78,9 +81,7 @@ class SupervisorCommands:
         return of_report(workers) + gather(texts)
 
     async def _history(self, request: Request, _who: Who) -> Any:
-        key, last = request.args.get("key"), request.args.get("last", 50)
-        if not (key is None or isinstance(key, str)) or not isinstance(last, int) or last < 0:
-            raise Declined("history takes a key (text) and the number of decisions to show (0 for all)")
+        key, last = _history_args(request)
         found = await asyncio.to_thread(history, self._paths.decisions, key, last)
         return msgspec.to_builtins(found)
 
@@ -111,8 +112,21 @@ class SupervisorCommands:
 
     async def _servers(self, _request: Request, _who: Who) -> Any:
         """Return all servers of the region, which every daemon can read from its store."""
-        from holdfast.runtime.store_client import open_store
         from holdfast.store.servers import read_servers
+
+        return msgspec.to_builtins(await self._of_store("the servers", read_servers, _SERVERS_WITHIN))
+
+    async def _other_histories(self, request: Request, _who: Who) -> Any:
+        """Return the decisions of the servers that the caller does not know, which only a server may ask for."""
+        from holdfast.runtime.daemon.other_histories import WITHIN, other_histories
+
+        key, last = _history_args(request)
+        ask = partial(other_histories, known=request.args.get("known") or (), key=key, last=last)
+        return msgspec.to_builtins(await self._of_store("the decisions of other servers", ask, 1.5 * WITHIN))
+
+    async def _of_store(self, what: str, read: Callable[[Store, Region], Awaitable[T]], within: float) -> T:
+        """Read something from the store that this daemon is configured with."""
+        from holdfast.runtime.store_client import open_store
 
         config = self._supervisor.config.store
         try:
@@ -120,12 +134,12 @@ class SupervisorCommands:
         except SecretRefused as refused:
             raise Declined(str(refused)) from refused
         try:
-            async with asyncio.timeout(_SERVERS_WITHIN):
-                return msgspec.to_builtins(await read_servers(store, Region(config.region or "")))
+            async with asyncio.timeout(within):
+                return await read(store, Region(config.region or ""))
         except (StoreAway, StoreError) as error:
-            raise Declined(f"the servers cannot be read: {error}") from error
+            raise Declined(f"{what} cannot be read: {error}") from error
         except TimeoutError as error:
-            raise Declined(f"the servers cannot be read: no answer within {_SERVERS_WITHIN:g} s") from error
+            raise Declined(f"{what} cannot be read: no answer within {within:g} s") from error
         finally:
             await store.close()
 
@@ -146,6 +160,13 @@ class SupervisorCommands:
 
     async def _forward(self, worker: str, request: Request) -> Answer:
         return await ask(self._paths.socket(worker), request, timeout=2.0)
+
+
+def _history_args(request: Request) -> tuple[str | None, int]:
+    key, last = request.args.get("key"), request.args.get("last", 50)
+    if not (key is None or isinstance(key, str)) or not isinstance(last, int) or last < 0:
+        raise Declined("history takes a key (text) and the number of decisions to show (0 for all)")
+    return key, last
 
 
 class _Fixed:

@@ -40,6 +40,7 @@ from holdfast.server.compaction.compactor import Compactor
 from holdfast.server.election import predecessor
 from holdfast.server.election.elector import Elector
 from holdfast.server.election.handover import PATIENCE, Ability, HandoverRefused, able_successors, successor
+from holdfast.server.election.histories import HistoryAnswers
 from holdfast.server.election.identity import IdentityCheck
 from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, is_over, term_ended_cells
 from holdfast.server.election.machine import Election, ElectionPhase, LossReason
@@ -120,6 +121,7 @@ class ElectorJob:
             self._fleet_intents, FLEET, worker.context, None, ", obeyed by every daemon within seconds"
         )
         self._restarts = RestartRequests(self._store, self._region, self._me.name, worker.paths.socket())
+        self._histories = HistoryAnswers(self._store, self._region, self._me.name, worker.paths.socket())
         worker.handlers |= {
             "about": self._about,
             "host": self._host,
@@ -152,6 +154,7 @@ class ElectorJob:
                 "identity": self._check_identity_periodically(),
                 "compactor": self.compactor.run(),
                 "restarts": self._restarts.run(),
+                "histories": self._histories.run(),
             }
         )
         await self.registrar.withdraw()
