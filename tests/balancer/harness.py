@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 
 from holdfast.balancer.desired.state import BalancerState
@@ -52,6 +52,10 @@ def simple(*backends: int, frontends: int = 1, extra: str = "", check: str = "")
         lines += [f"  f{n}:", f"    address: 192.0.2.{n}", "    port: 80", f"    pools: [{{backends: {{{pool}}}}}]"]
         lines += [f"    {line}" for line in extra.splitlines()]
     return configuration("\n".join(lines))
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    work()
 
 
 class TruthfulProber:
@@ -125,6 +129,7 @@ class BalancerHarness:
             context,
             sync_interval=config.sync_interval,
             source=WantedVips(balancer, clock),
+            offload=at_once,
             brake_memory=BrakeMemory(self._folder / "deletes", "boot-1"),
         )
         self.reconciler.complete(1)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from holdfast.balancer.desired.frontend import Predecessor
 from holdfast.balancer.desired.state import BalancerState
 from holdfast.balancer.gates import HealthGate, HealthReason
@@ -75,7 +77,7 @@ def test_B29_the_standby_serves_when_primaries_are_disabled_while_the_prober_is_
     play(story, tmp_path)
 
 
-def what_is_lowered_passes(gate: HealthGate, found: object, key: object) -> bool:
+def what_is_lowered_passes(gate: HealthGate, found: object, vip: object, now: object) -> bool:
     """As before: an operator's hold passes on its own, without the changes that make up for it."""
     return False
 
@@ -109,10 +111,47 @@ def test_B27_without_a_route_to_anybody_nothing_is_known_and_nothing_changes(tmp
         site.truth.no_route = {"b1", "b2", "b3"}
         await asyncio.sleep(30)
         assert site.weights() == {"b1": 100, "b2": 100, "b3": 100}
-        site.reload(simple(1, 2, 3, extra="src_ip_sticky: true"))
-        await asyncio.sleep(2)
-        assert site.reconciler.loop.held()["no_prober"] == 1
         assert site.reconciler.health.reason is HealthReason.NO_ROUTE
+
+    play(story, tmp_path)
+
+
+def test_B27_without_a_route_to_anybody_a_slow_start_waits(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        site.truth.down = {"b3"}
+        await settled(site, simple(1, 2, 3, extra="slow_start: 60s"))
+        site.truth.down = set()
+        await asyncio.sleep(10)
+        site.truth.no_route = {"b1", "b2", "b3"}
+        await asyncio.sleep(5)
+        before = site.weights()
+        assert 0 < before["b3"] < 50
+        await asyncio.sleep(60)
+        assert site.weights() == before
+        assert site.reconciler.loop.held()["no_prober"] == 1
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("extra", "weights"),
+    [("src_ip_sticky: true", {}), ("table_size: 1021", {}), ("", {"b1": 50})],
+    ids=["sticky", "size", "weight"],
+)
+def test_B29_what_the_configuration_asks_for_passes_while_the_prober_is_silent(
+    tmp_path: Path, extra: str, weights: Mapping[str, int]
+) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, with_standby())
+        site.truth.dead = True
+        await asyncio.sleep(10)
+        pool = ", ".join(f"{name}: {{weight: {weights.get(name, 100)}}}" for name in ("b1", "b2"))
+        site.reload(with_standby(pool, extra=extra))
+        await asyncio.sleep(2)
+        assert site.weights() == {"b1": weights.get("b1", 100), "b2": 100, "b3": 0}
+        wanted = site.reconciler.source.of(Vip.of("192.0.2.1", "tcp", 80), site.node.clock.now())
+        assert site.dataplane.objects == wanted
+        assert not site.reconciler.loop.held()
 
     play(story, tmp_path)
 

@@ -36,7 +36,7 @@ def test_a_plan_says_that_another_size_moves_all_new_flows(tmp_path: Path) -> No
         site.dataplane.refuse = lambda _change: "not now"
         site.reload(LARGER)
         await asyncio.sleep(1)
-        (moves,) = BalancerViews(site.reconciler, site.node.clock.now()).plan()["moves"]
+        (moves,) = (await BalancerViews(site.reconciler, site.node.clock.now()).plan())["moves"]
         assert (moves["buckets"], moves["of"], moves["share"]) == (65537, 65537, 1.0)
 
     play(story, tmp_path)

@@ -75,6 +75,8 @@ class HealthGate:
     programmed: Programmed
     entries: Callable[[Vip], Mapping[BackendId, BackendEntry]]
     """Returns what is programmed for the backends of a VIP."""
+    wanted: Callable[[Vip, Instant], Mapping[VipKey, Value]]
+    """Returns what is wanted of a VIP."""
     silent_since: Instant | None = None
     """The last report of a prober that is silent or cut off; None while it reports."""
     reason: HealthReason = HealthReason.NO_PROBER
@@ -93,18 +95,26 @@ class HealthGate:
         if not found.known or (found.unknown and not self.has_results()):  # protection: B22
             opens = f"a first result of a backend of {found.name}"
             return Closed("no_health", HealthReason.NO_HEALTH, self.since, opens, found.name)
-        if self.silent_since is not None and not self._restores(change) and not self._has_request(found, change.key):
+        if (
+            self.silent_since is not None
+            and not self._restores(change)
+            and not self._has_request(found, change.key.vip, now)
+        ):
             opens = "the prober's next report" if self.reason is HealthReason.NO_PROBER else "a route to any backend"
             return Closed("no_prober", self.reason, self.silent_since, opens)
         return None
 
-    def _has_request(self, found: FrontendState, key: VipKey) -> bool:  # protection: B29
-        """B29: tell whether an operator asked for one of the outstanding changes of this frontend: a backend that is
-        held, or has left the configuration, still gets flows, or a weight is not the one that was asked for."""
+    def _has_request(self, found: FrontendState, vip: Vip, now: Instant) -> bool:  # protection: B29
+        """B29: tell whether an operator asked for one of the outstanding changes of this frontend: the VIP is new or
+        has other settings, a backend that is held or has left the configuration still gets flows, or a weight is not
+        the one that was asked for."""
+        wanted = self.wanted(vip, now)
+        if self.programmed(VipKey(vip)) != wanted.get(VipKey(vip)):
+            return True
         return any(
             entry.weight and (one in found.held or one not in found.members or entry.weight != found.weight(one, entry))
-            for one, entry in self.entries(key.vip).items()
-        )
+            for one, entry in self.entries(vip).items()
+        ) or any(_is_reweighted(entry, wanted.get(VipKey(vip, one))) for one, entry in self.entries(vip).items())
 
     def _restores(self, change: Change[VipKey, Value]) -> bool:
         """Tell whether the change only restores what another program removed (protection: B15)."""
@@ -180,6 +190,12 @@ class AnnouncedGate:
         held = self.brake.judge(change, tally, have, now)
         opens = "its withdrawal, after the delay"
         return held or Closed(ANNOUNCED, AnnouncedReason.ANNOUNCED, self.reported, opens, host, is_going=True)
+
+
+def _is_reweighted(entry: BackendEntry, wanted: Value | None) -> bool:
+    """Tell whether the configured weight differs: health does not change the weight in the base, but for a switch to
+    another pool, which leaves one of the two at 0."""
+    return isinstance(wanted, BackendEntry) and 0 < wanted.base != entry.base > 0
 
 
 def _serves(value: Value) -> Value | tuple[bool, bool]:

@@ -38,6 +38,7 @@ from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.brake_memory import BrakeMemory
 from holdfast.runtime.reconciler.place import LoopTimings, Place
+from holdfast.runtime.store_guard import Offload
 from holdfast.runtime.tasks import until_first
 
 log = structlog.get_logger(__name__)
@@ -72,9 +73,11 @@ class VipReconciler:
         namespace: Callable[[], str] = lambda: "",
         on_tick: Callable[[Instant], None] = lambda _now: None,
         brake_memory: BrakeMemory | None = None,
+        offload: Offload = asyncio.to_thread,
     ) -> None:
         """`namespace` returns the network namespace to probe from; a reload can change it. `on_tick` is called
-        several times a second, for what else changes by itself (an intent that expires)."""
+        several times a second, for what else changes by itself (an intent that expires). `offload` runs what would
+        keep the event loop busy: building tables."""
         self.balancer = balancer
         self.dataplane = dataplane
         self.source = source
@@ -82,7 +85,7 @@ class VipReconciler:
         self.pause_gate: PauseGate[VipKey] = PauseGate(partial(pause_covers, balancer.frontend_state))
         self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(lambda: balancer.warm, balancer.frontend_state)
-        self.target = VipTarget(dataplane, self._log_moves)
+        self.target = VipTarget(dataplane, self._log_moves, offload)
         self.brake = VipBrake(f"{VIPS_WORKER}/brake", lambda: self.target.held, lambda vip: vip in balancer.services.at)
         self.announced_gate = AnnouncedGate(self.brake, self._is_announced)
         self.health = HealthGate(
@@ -91,6 +94,7 @@ class VipReconciler:
             since=balancer.warm.started,
             programmed=lambda key: self.target.programmed.get(key),
             entries=self.target.entries,
+            wanted=source.of,
         )
         self.metrics = BalancerMetrics(context.metrics.registry)
         self.meter = TrafficMeter(dataplane, context.metrics.registry)
@@ -122,6 +126,7 @@ class VipReconciler:
             same=_same,
             brake=self.brake,
             quiet=("warm_up",),
+            read_back=False,  # a dataplane answers for each change; the full comparison reads again
         )
 
     def _is_announced(self, host: str) -> bool:

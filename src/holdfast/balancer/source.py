@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 from holdfast.balancer.desired.state import BalancerState
-from holdfast.balancer.vip import Value, VipKey
+from holdfast.balancer.vip import Value, Vip, VipKey
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Owned
 from holdfast.runtime.clock import Clock
 
@@ -43,6 +44,11 @@ class WantedVips:
         frontends = [at[vip] for vip in {key.vip for key in wanted} if vip in at]
         objects = [pair for frontend in frontends for pair in self._balancer.desired(frontend, now).objects]
         return {key: self._owned(value) for key, value in objects if key in wanted}
+
+    def of(self, vip: Vip, now: Instant) -> Mapping[VipKey, Value]:
+        """Wanted objects of one VIP."""
+        frontend = self._balancer.services.at.get(vip)
+        return {} if frontend is None else dict(self._balancer.desired(frontend, now).objects)
 
     async def refresh(self) -> None:
         await self._fresh()

@@ -6,6 +6,7 @@ A changed attribute that the dataplane cannot change live becomes a delete and a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -18,6 +19,7 @@ from holdfast.balancer.maglev.table import BackendId, BucketWeight
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
 from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.reconcile import Change, Op, Outcome, Owned
+from holdfast.runtime.store_guard import Offload
 
 log = structlog.get_logger(__name__)
 
@@ -36,10 +38,14 @@ class VipTarget:
     """The VIPs of a dataplane. `on_moves` is called before each batch, with the buckets that it moves."""
 
     def __init__(
-        self, dataplane: VipDataplane, on_moves: Callable[[Sequence[BucketMoves]], None] = lambda _moved: None
+        self,
+        dataplane: VipDataplane,
+        on_moves: Callable[[Sequence[BucketMoves]], None] = lambda _moved: None,
+        offload: Offload = asyncio.to_thread,
     ) -> None:
         self._dataplane = dataplane
         self._on_moves = on_moves
+        self._offload = offload
         self.held: dict[VipKey, Value] = {}
         """Contents of the dataplane as of the last read."""
         self.programmed: dict[VipKey, Value] = {}
@@ -62,14 +68,15 @@ class VipTarget:
         return [(key, _found(held[key])) for key in sorted(held) if after is None or after < key], None
 
     async def get(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
-        held = await self._dataplane.read({key.vip for key in keys})
+        vips = {key.vip for key in keys}
+        held = await self._dataplane.read(vips)
+        self.held = {key: value for key, value in self.held.items() if key.vip not in vips} | dict(held)
         return {key: _found(held[key]) for key in keys if key in held}
 
     async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[VipKey, Value]]:
-        touched = {change.key.vip for change in ready}
-        held = await self._dataplane.read(touched)
-        self._on_moves(predicted(held, ready))
-        steps = [step for change in ready for step in self._steps(change, held)]
+        """Apply changes of what was read last, by `read` or `get`."""
+        self._on_moves(await self.predicted(ready))
+        steps = [step for change in ready for step in self._steps(change, self.held)]
         errors = await self._dataplane.apply([step for step, _ in steps])
         failed: dict[VipKey, str] = {}
         for (_, owner), error in zip(steps, errors, strict=True):
@@ -77,6 +84,14 @@ class VipTarget:
                 failed.setdefault(owner.key, error)
         self._remember(change for change in ready if change.key not in failed)
         return [Outcome(change, failed.get(change.key)) for change in ready]
+
+    async def predicted(self, changes: Sequence[ValueChange]) -> list[BucketMoves]:
+        """Count the buckets that these changes move, outside of the event loop: it takes a new table for each VIP."""
+        vips = {change.key.vip for change in changes}
+        held = {key: value for key, value in self.held.items() if key.vip in vips}
+        moves: list[BucketMoves] = []
+        await self._offload(lambda: moves.extend(predicted(held, changes)))
+        return moves
 
     def _remember(self, changes: Iterable[ValueChange]) -> None:
         for change in changes:

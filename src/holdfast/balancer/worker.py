@@ -78,6 +78,7 @@ class BalancerJob:
             source=self._source(),
             namespace=lambda: worker.config.balancer.netns or "",
             on_tick=self._tick,
+            offload=offload,
             brake_memory=BrakeMemory(worker.paths.deletes(worker.name), boot_id()),
         )
         own, context, reconciler = FileIntents(worker.paths, worker.name, worker.clock), worker.context, self.reconciler

@@ -197,7 +197,7 @@ def test_the_plan_says_what_is_held_and_what_it_would_move(tmp_path: Path) -> No
         site = ask.site
         site.dataplane.refuse = lambda _change: "no room"
         await ask("pause", "b1", reason="new disk")
-        plan = BalancerViews(site.reconciler, site.node.clock.now()).plan()
+        plan = await BalancerViews(site.reconciler, site.node.clock.now()).plan()
         assert plan["total"] == 1
         assert 0.45 < plan["moves"][0]["share"] < 0.55
 

@@ -65,3 +65,23 @@ def test_B34_a_frontend_is_served_by_the_addresses_of_its_family() -> None:
     }
     assert served == {"four": ["10.9.0.1:80"], "six": ["[fd00::1]:80"]}
     assert {one.configured for one in services.backends.values()} == {"web"}
+
+
+def test_the_same_address_twice_in_a_frontend_is_served_once_and_named() -> None:
+    host = Host.of("r1", HostSpec(bgp=Bgp("10.9.0.1/24")))
+    config = BalancerSettings(
+        source="etcd",
+        backends={"a": Backend(host="r1", port=80), "b": Backend(address="10.9.0.1", port=80)},
+        frontends={
+            "www": Frontend(
+                address="192.0.2.1",
+                port=80,
+                pools=(Pool(backends={"a": PoolMember()}), Pool(backends={"b": PoolMember()})),
+            )
+        },
+    )
+    services = resolve_services(config, FleetAddresses(hosts={"r1": host}).locate)
+    assert services.frontends["www"].pools == ((("a", 100),), ())
+    assert services.missing == {
+        "backend b of frontend www": ("it has the address and port of a, which is in this frontend already: remove one")
+    }

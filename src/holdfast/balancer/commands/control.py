@@ -84,7 +84,7 @@ class BalancerCommands:
         return self._view().status(self._store_problem())
 
     async def _plan(self, _request: Request, _who: Who) -> Any:
-        return self._view().plan()
+        return await self._view().plan()
 
     async def _announce_input(self, request: Request, _who: Who) -> Any:
         """Answer the announcer, whose request reports what is announced."""

@@ -9,7 +9,6 @@ import msgspec
 from holdfast.balancer.desired.state import HealthTransition
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
-from holdfast.balancer.target import predicted
 from holdfast.balancer.vip import BackendEntry, VipKey, shown
 from holdfast.model.base.time import Instant
 
@@ -115,11 +114,11 @@ class BalancerViews:
             "outstanding": msgspec.to_builtins(outstanding),
         }
 
-    def plan(self) -> dict[str, Any]:
+    async def plan(self) -> dict[str, Any]:
         """Outstanding changes, the gates that hold them, and the share of new flows that they would move."""
         loop = self._reconciler.loop
         changes = [one.change for one in loop.ledger]
-        moved = predicted(self._reconciler.target.held, changes)
+        moved = await self._reconciler.target.predicted(changes)
         return {
             "total": len(loop.ledger),
             "gates": loop.held(),

@@ -1,8 +1,8 @@
 """State of the balancer: services, health, slow starts, intents and warm-up, and how reports and reloads change it.
 
 No IO and no clock. Every method that can change the desired state returns the frontends to compare again: all that use
-the backend in question (B17). The desired state is computed when it is read, never stored, so a frontend that is gone
-by then is not wanted (B16).
+the backend in question (B17). The desired state of a frontend is computed once, when it is first read, and again after
+each of its events or when time changes it; a frontend that is gone by then is not wanted (B16).
 """
 
 from __future__ import annotations
@@ -101,13 +101,18 @@ class BalancerState:
         """When backends that were never up join the base table, at the latest."""
         self._ramps: dict[tuple[str, str], Instant] = {}
         self._weights: dict[str, int] = {}
-        self._due: dict[str, Instant] = {}
+        self._desired: dict[str, DesiredFrontend] = {}
+        """Desired state of each frontend since its last event."""
+        self._states: dict[Vip, FrontendState] = {}
+        self._elapsed: set[str] = set()
+        """Frontends that time has changed since `due` was last asked."""
         self._plan_joins(now)
 
     def adopt(self, objects: Mapping[VipKey, Value]) -> None:
         """Start from what the dataplane holds at the start of the process."""
         self._found = {key: value for key, value in objects.items() if isinstance(value, BackendEntry)}
         self._serving = frozenset(key.backend for key, entry in self._found.items() if entry.weight)
+        self._forget(self.services.frontends)
         for key, entry in self._found.items():
             if entry.base:
                 self._joins.pop(key.backend, None)
@@ -138,7 +143,8 @@ class BalancerState:
             self._note_transition(name, known[name], now)
         self._unprobed &= carried.keys()
         self._ramps = {key: began for key, began in self._ramps.items() if key[1] in carried}
-        self._due.clear()
+        self._desired.clear()
+        self._states.clear()
         held = self._apply_holds(now)
         changed = {name for name, one in services.frontends.items() if before.frontends.get(name) != one}
         moved = {name for name, one in services.backends.items() if before.backends.get(name) != one}
@@ -159,7 +165,7 @@ class BalancerState:
         self._weights = weights
         ended = (before - self.pauses.keys()) & self.services.frontends.keys()
         reweighted = [name for name, one in self.services.backends.items() if one.configured in changed]
-        return self._apply_holds(now) | self._users(reweighted) | ended
+        return self._apply_holds(now) | self._forget(self._users(reweighted)) | ended
 
     def holding_intents(self) -> tuple[Intent, ...]:
         """All intents in effect, about backends and frontends."""
@@ -177,7 +183,12 @@ class BalancerState:
         return released
 
     def desired(self, frontend: ResolvedFrontend, now: Instant) -> DesiredFrontend:
-        """Compute what the dataplane should hold for the frontend, and when that changes by itself."""
+        """Return the contents that the dataplane should have for the frontend, and when they change by themselves."""
+        known = self._desired.get(frontend.name)
+        if known is not None and (known.due is None or now < known.due):
+            return known
+        if known is not None:
+            self._elapsed.add(frontend.name)
         inputs = Inputs(
             self.services.backends,
             self.health,
@@ -187,27 +198,28 @@ class BalancerState:
             self._joins,
             self._found_serving,
         )
-        found = desired(frontend, inputs, now)
-        if found.due is None:
-            self._due.pop(frontend.name, None)
-        else:
-            self._due[frontend.name] = found.due
+        found = self._desired[frontend.name] = desired(frontend, inputs, now)
         return found
 
     def due(self, now: Instant) -> set[str]:
         """Take the frontends whose desired state changes by now although nothing happened."""
-        due = {name for name, at in self._due.items() if at <= now}
-        for name in due:
-            del self._due[name]
+        due = {name for name, one in self._desired.items() if one.due is not None and one.due <= now}
+        self._forget(due)
+        due, self._elapsed = due | self._elapsed, set()
         return due
 
     def next_due(self) -> Instant | None:
-        return min(self._due.values(), default=None)
+        return min((one.due for one in self._desired.values() if one.due is not None), default=None)
 
     def frontend_state(self, vip: Vip) -> FrontendState | None:
         frontend = self.services.at.get(vip)
         if frontend is None:
             return None
+        if vip not in self._states:
+            self._states[vip] = self._frontend_state(frontend)
+        return self._states[vip]
+
+    def _frontend_state(self, frontend: ResolvedFrontend) -> FrontendState:
         states = {name: self.health[name].state for name in frontend.backends()}
         backends = self.services.backends
         probed = [state for state in states.values() if state not in _ENTERS]
@@ -271,6 +283,8 @@ class BalancerState:
         before = self.health[name]
         after = self.health[name] = step(before, signal, now)
         if not self._note_transition(name, before, now):
+            if after.is_newcomer is not before.is_newcomer:
+                self._forget(self._users([name]))
             return set()
         self._found_serving.discard(name)
         if after.state is HealthState.UP:
@@ -281,7 +295,7 @@ class BalancerState:
         if after.state is not HealthState.UNKNOWN:
             self._unprobed.discard(name)
             self._predecessors.pop(name, None)
-        return self._users([name])
+        return self._forget(self._users([name]))
 
     def _note_transition(self, name: str, before: Health, now: Instant) -> bool:
         """Record a change of state. Returns whether there is one."""
@@ -360,6 +374,15 @@ class BalancerState:
         if hold is not None:
             touched |= self._move(name, Signal(_ENTERS[hold], why), now)
         return touched
+
+    def _forget(self, frontends: Iterable[str]) -> set[str]:
+        """Compute the desired state of these frontends again when it is next read. Returns their names."""
+        names = set(frontends)
+        for name in names:
+            self._desired.pop(name, None)
+            if name in self.services.frontends:
+                self._states.pop(self.services.frontends[name].vip, None)
+        return names
 
     def _users(self, backends: Iterable[str]) -> set[str]:
         """Frontends that use any of these backends (protection: B17)."""

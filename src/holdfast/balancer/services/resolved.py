@@ -137,7 +137,7 @@ def resolve_services(config: BalancerSettings, locate: Locate = _as_configured) 
     backends = dict(sorted(found.items(), key=lambda item: (item[1].identity, item[0])))
     frontends: dict[Vip, ResolvedFrontend] = {}
     for name, frontend in sorted(config.frontends.items()):
-        made = _frontend(name, frontend, config, backends)
+        made = _frontend(name, frontend, config, backends, missing)
         if frontends.setdefault(made.vip, made) is not made:
             missing[f"frontend {name}"] = f"frontend {frontends[made.vip].name} has {made.vip} already"
     return Services(backends, {frontends[vip].name: frontends[vip] for vip in sorted(frontends)}, missing)
@@ -212,20 +212,26 @@ def _generation(address: str, port: int, check: HealthCheck) -> int:
 
 
 def _frontend(
-    name: str, one: Frontend, config: BalancerSettings, backends: Mapping[str, ResolvedBackend]
+    name: str,
+    one: Frontend,
+    config: BalancerSettings,
+    backends: Mapping[str, ResolvedBackend],
+    missing: dict[str, str],
 ) -> ResolvedFrontend:
     vip = Vip.of(one.address, one.protocol, one.port)
     names = {each.configured: name for name, each in backends.items() if each.identity.family == vip.family}
-    pools, taken = [], set[BackendId]()
+    pools, taken = [], dict[BackendId, str]()
     for pool in one.pools:
         # protection: B34, a backend serves at its address of the frontend's family
         members = [(names.get(each), _weight(each, member.weight, config)) for each, member in pool.backends.items()]
         known = sorted((backends[each].identity, each, weight) for each, weight in members if each is not None)
         # One entry per address under a VIP: two would be one key of the dataplane.
-        fit = [(at, each, weight) for at, each, weight in known if at not in taken]
-        kept = {at: (each, weight) for at, each, weight in reversed(fit)}
-        taken |= kept.keys()
-        pools.append(tuple(kept[at] for at in sorted(kept)))
+        for at, each, _ in known:
+            if taken.setdefault(at, each) != each:
+                missing[f"backend {each} of frontend {name}"] = (
+                    f"it has the address and port of {taken[at]}, which is in this frontend already: remove one"
+                )
+        pools.append(tuple((each, weight) for at, each, weight in known if taken[at] == each))
     return ResolvedFrontend(name, vip, tuple(pools), one)
 
 
