@@ -11,10 +11,19 @@ import click
 from holdfast.cli.change.resync import compare, summary
 from holdfast.cli.common.control_socket import leading, roles, runtime_flag, send_command, workers_named
 from holdfast.cli.common.etcd import EtcdOptions, operator, store_flags
+from holdfast.inventory.open import NoInventory, open_backend
+from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
+from holdfast.reconcile import Away
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
+from holdfast.server.identity.first_start import AdoptionRefused, adopt_first_start, check_first_start
+from holdfast.server.identity.judge import IdentityJudge
 from holdfast.server.identity.reports import read_restore_reports
+from holdfast.server.syncer.differences import find_differences
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.store.api import Store
 from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, raise_epoch, read_identity
 
@@ -38,12 +47,16 @@ def adopt(reason: str, dry_run: bool, yes: bool, without_refill: bool, runtime: 
 
     With an inventory the leader carries it out: run it on the leader's machine. It shows what would change, and waits
     until the store was refilled from the inventory. Then the epoch rises, which releases deletes in the whole fleet.
+    Before the first start there is no leader: it names inventory and store itself, and deletes nothing.
     """
     syncer = _syncer(runtime)
     if syncer is not None:
         _ask_leader(runtime, syncer, reason, dry_run=dry_run, yes=yes, without_refill=without_refill)
         return
     options = EtcdOptions(given)
+    if options.config.inventory.database is not None and _memory(options) is None:
+        _adopt_first_start(options, reason, dry_run=dry_run, yes=yes)
+        return
     remembered = _remembered(options)
     identity = options.query(lambda one: _adopt(one, options.region, remembered, reason, dry_run=dry_run))
     would = "would continue" if dry_run else "continues"
@@ -86,11 +99,52 @@ def carry_out(runtime: Path, syncer: str, **args: Any) -> str:
     return str(state["sentence"])
 
 
-def _remembered(options: EtcdOptions) -> SeenStore:
+def _adopt_first_start(options: EtcdOptions, reason: str, *, dry_run: bool, yes: bool) -> None:
+    """Adopt a store that another controller has filled, before any server of this fleet was started."""
     try:
-        remembered = StoreMemory(options.state_folder, "server").load()
+        backend = open_backend(options.config.inventory, options.region)
+    except (NoInventory, SecretRefused, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    inventory, thread = backend.inventory(), DatabaseThread("adopt")
+    layout = RegionKeys(options.region, inventory.kinds)
+
+    def judge(one: Store) -> IdentityJudge:
+        return IdentityJudge(one, options.region, inventory, thread, lambda: None, layout.is_ours)
+
+    async def preview(one: Store) -> dict[str, Any]:
+        await check_first_start(judge(one))
+        now = SystemClock().now
+        found = await find_differences(inventory, thread, one, layout, lambda _change: True, now, most=0)
+        return found.report(layout, values=False)
+
+    try:
+        for line in summary(options.query(preview)):
+            click.echo(line, err=True)
+        if dry_run:
+            return
+        if not yes:
+            click.confirm("adopt the store?", abort=True)
+        identity = options.query(lambda one: adopt_first_start(judge(one), who=operator(), why=reason))
+    except (AdoptionRefused, Away) as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        thread.close()
+        backend.close()
+    click.echo(
+        f"fleet {identity.fleet} begins with epoch {identity.epoch}: “{reason}”; its first leader writes what differs",
+        err=True,
+    )
+
+
+def _memory(options: EtcdOptions) -> SeenStore | None:
+    try:
+        return StoreMemory(options.state_folder, "server").load()
     except MemoryUnreadable as unreadable:
         raise click.ClickException(str(unreadable)) from unreadable
+
+
+def _remembered(options: EtcdOptions) -> SeenStore:
+    remembered = _memory(options)
     if remembered is None:
         raise click.ClickException(
             f"no store identity is recorded in {options.state_folder}: run this on a server of the fleet"
