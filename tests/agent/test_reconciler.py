@@ -8,12 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.claims import LocalRoute, RemoteRoute, RoutingRule, forwarding, neighbour, nexthop, route, rule
+from holdfast.agent.claims import (
+    LocalRoute,
+    RemoteRoute,
+    RoutingRule,
+    Shape,
+    forwarding,
+    neighbour,
+    nexthop,
+    route,
+    rule,
+)
 from holdfast.model.base.time import seconds
 from holdfast.reconcile import BrakeLimits
 from holdfast.runtime.decision_log import history
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
+from holdfast.testing.fault import fault
 from tests.agent.dataplane.conformance import tunnel
 from tests.agent.harness import HostHarness, Ids, another_store
 from tests.agent.journal.failing_files import FullDisk
@@ -264,16 +275,61 @@ def test_a_claim_stays_with_its_source_until_that_source_is_complete(tmp_path: P
     simulate(1, scenario)
 
 
-def test_two_live_owners_of_a_claim_are_named_and_the_newer_one_has_it(tmp_path: Path) -> None:
+def test_two_live_owners_of_a_claim_are_named_and_the_older_one_keeps_it(tmp_path: Path) -> None:
     async def scene(site: HostHarness) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1))
         fleet.write(fleet.joins("b", 2, tunnel=1))
         site.start()
         await site.settled()
-        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:02"  # type: ignore[union-attr]
+        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:01"  # type: ignore[union-attr]
         said = site.running.sources.conflicts()
-        assert said[0] == ("neighbour 10.99.0.1 is claimed by host b and also by host a; the newest object wins")
+        assert said[0] == "neighbour 10.99.0.1 is claimed by host a and also by host b; the oldest object keeps it"
+
+    on_a_site(scene, tmp_path)
+
+
+@fault(
+    "N26",
+    without="holdfast.agent.desired.ownership:Seniority.rank",
+    by="tests.agent.without_protection:newest_wins",
+)
+def test_N26_two_owners_of_an_address_do_not_change_places_when_one_is_edited(tmp_path: Path) -> None:
+    async def scene(site: HostHarness) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
+        fleet.write(fleet.runs("v", "b", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        shapes: list[Shape | None] = []
+        site.kernel.observers.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+        for number in range(4):
+            fleet.write(fleet.runs("wv"[number % 2], "ab"[number % 2], "10.65.0.1/32", interface=f"tap{number}"))
+            await site.settled()
+        await site.stop()
+        site.start()
+        await site.settled()
+        assert (shapes, site.shapes[P1]) == ([], RemoteRoute("10.99.0.1"))
+        fleet.write(fleet.ends("w", "a"))
+        await site.settled()
+        assert shapes == [RemoteRoute("10.99.0.2")]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_an_owner_that_is_deleted_and_written_again_unseen_is_the_younger_one(tmp_path: Path) -> None:
+    async def scene(site: HostHarness) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
+        fleet.write(fleet.runs("v", "b", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        site.clients["region"].link.cut()
+        fleet.write(fleet.ends("w", "a"))
+        fleet.write(fleet.runs("w", "a", "10.65.0.1/32"))
+        site.heal()
+        await site.settled()
+        assert site.shapes[P1] == RemoteRoute("10.99.0.2")
 
     on_a_site(scene, tmp_path)
 

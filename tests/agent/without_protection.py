@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.agent.claims import ClaimKey
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.desired.ownership import ClaimOwners
+from holdfast.agent.desired.ownership import Claimant, ClaimOwners, Seniority
 from holdfast.agent.target import ClaimOutcome
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER
@@ -31,6 +31,21 @@ def with_all_its_claims(self: ClaimOwners, key: ClaimKey, by: bytes) -> None:
     """Deletes the claims of a dead owner, whoever claims them now."""
     self.sole.pop(key, None)
     self.shared.pop(key, {}).pop(by, None)
+
+
+def local_while_it_migrates(places: Sequence[Claimant]) -> Claimant | None:
+    """Programs a workload beside another place of it only while its migration exists."""
+    return next((one for one in places if one.is_here and one.is_migrating), None)
+
+
+def newest_wins(self: Seniority, *, restored: bool) -> int:
+    """Gives a claim to the object that was written last."""
+    return self.written
+
+
+def oldest_wins(self: Seniority, *, restored: bool) -> int:
+    """Keeps a claim with the oldest object, also where a backup has brought it back."""
+    return -self.created
 
 
 def nothing_restored(_self: object, _claims: object) -> set[ClaimKey]:

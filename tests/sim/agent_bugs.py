@@ -12,8 +12,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from holdfast.agent.claims import Claim, ClaimKey, Shape
-from holdfast.agent.desired import migration_check, watcher
-from holdfast.agent.desired.ownership import ClaimOwners
+from holdfast.agent.desired import ownership, watcher
+from holdfast.agent.desired.ownership import ClaimOwners, Seniority
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.agent.desired.watcher import Journaled, SourceWatcher
 from holdfast.agent.gates import readiness
@@ -49,7 +49,7 @@ def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> 
 
 
 async def _half_a_list(self: SourceWatcher, _remembered: Journaled = tuple) -> set[ClaimKey]:
-    if not all(mirror.synced for mirror in self.mirrors()):
+    if not self.objects.synced:
         return set()
     touched = self._apply_changes()
     self._update_synced()
@@ -100,14 +100,14 @@ BUGS: Final[Mapping[str, Bug]] = {
     "a claim goes with its first owner": _replaced(ClaimOwners, "_withdraw", without_protection.with_all_its_claims),
     "a nexthop goes before its routes": _replaced(DependentsGate, "judge", _open),
     "half a list is taken over": _replaced(SourceWatcher, "catch_up", _half_a_list),
-    "a value that cannot be read is absent": _replaced(watcher, "unreadable_keys", lambda _mirrors: []),
+    "a value that cannot be read is absent": _replaced(watcher, "unreadable_keys", lambda _mirror: []),
     "a handler that is not ready is told all the same": _replaced(readiness, "unready", _open),
     "what the kernel has, all have": _replaced(JournaledTarget, "_merged", _as_the_kernel_says),
     "only the kernel is asked what is there": _kernel_alone,
-    "a workload seen on a second host has moved": _replaced(
-        migration_check, "unconfirmed_moves", lambda _claims, _touched: {}
+    "a workload seen on a second host has moved": _replaced(Seniority, "rank", without_protection.newest_wins),
+    "a workload is where its migration says": _replaced(
+        ownership, "local_place", without_protection.local_while_it_migrates
     ),
-    "a migration that is gone was cancelled": _replaced(SourceClaims, "_end_is_unknown", lambda _self, _by: False),
     "nothing is recalled of who has arrived": _replaced(SourceClaims, "restore", without_protection.nothing_restored),
     "a lower source takes over what an unheard one owns": _replaced(PrecedenceGate, "judge", _open),
 }

@@ -1,8 +1,8 @@
 """The shipped agent on a simulated host, while a fleet changes around it and everything goes wrong that can.
 
 Hosts join, leave, come back as somebody else and take over each other's addresses, workloads move, sources are away,
-values rot, one watch falls behind the others, the kernel flaps and refuses, handlers are not ready, and the agent is
-killed at any step. The judge knows the truth by a way of its own (`wants`: the newest object has the claim), and looks
+values rot, a watch falls behind, the kernel flaps and refuses, handlers are not ready, and the agent is
+killed at any step. The judge knows the truth by a way of its own (`wants`: the oldest object has the claim), and looks
 at every single change:
 
 - nothing is removed from the kernel that the agent knows to be wanted, or that belongs to a source it has not heard;
@@ -181,11 +181,12 @@ class Scene:
         return f"{change.key} went from {old}, which has not been heard, to {new}" if taken else None
 
     def _strayed(self, change: ClaimChange) -> str | None:
-        """Return the error if a workload's route leaves its host for one that the workload only migrates to."""
+        """Return the error if a workload's route leaves its host for one that the workload only migrates to, or whose
+        endpoint is left over from a migration that is gone."""
         if change.old is None or change.new is None or not isinstance(change.new.value.shape, RemoteRoute):
             return None
         owners = change.old.value.owner, change.new.value.owner
-        for ends in self.truths[change.new.source].under_way(change.key):
+        for ends in self.truths[change.new.source].elsewhere(change.key):
             named = all(owner.endpoint == str(end) for owner, end in zip(owners, ends, strict=True))
             if named and any(one.name == change.new.source and one.has_host(ends[0].node) for one in self._watchers()):
                 return f"{change.key} went from {ends[0].node} to {ends[1].node}, where its workload is only expected"
@@ -215,12 +216,12 @@ class Scene:
 
 
 def _is_heard(watcher: SourceWatcher) -> bool:
-    mirrors = watcher.mirrors()
-    return all(each.synced for each in mirrors) and not any(each.unreadable for each in mirrors)
+    return watcher.objects.synced and not watcher.objects.unreadable
 
 
 def _shown(watcher: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
-    return {key: (shown.good_revision(key), each) for shown in watcher.mirrors() for key, each in shown.objects.items()}
+    mirror = watcher.objects
+    return {key: (mirror.create_revision(key), each) for key, each in mirror.objects.items()}
 
 
 async def agent_scenario(world: World) -> AgentResult:
@@ -459,15 +460,14 @@ async def cut_off(scene: Scene) -> None:
         site.clients[source].link.heal()
 
 
-async def one_watch_behind(scene: Scene) -> None:
-    """One of a source's streams is silent while the others, and its answers, go on; and a workload sets out, arrives
-    or turns back."""
-    source, kind = scene.random.choice(list(scene.truths)), scene.random.choice(KINDS)
+async def watch_behind(scene: Scene) -> None:
+    """A source's stream is silent while its answers go on; and a workload sets out, arrives or turns back."""
+    source = scene.random.choice(list(scene.truths))
     client = scene.site.clients.get(source)
     if client is None:
         return
-    scene.world.note(f"the {kind.plural} of {source} are behind")
-    client.link.mute_watches(kind.prefix(REGION))
+    scene.world.note(f"the watch of {source} is behind")
+    client.link.mute_watches(HOST.prefix(REGION))
     await _some_time(scene, 0.05, 1.0)
     fleet = scene.site.fleet(source)
     happens = scene.random.choice([begin_migration, begin_migration, cancel_migration, finish_migration])
@@ -550,8 +550,8 @@ FAULTS: Final[Sequence[Fault]] = (
     come_back,
     restart,
     cut_off,
-    one_watch_behind,
-    one_watch_behind,
+    watch_behind,
+    watch_behind,
     reset,
     compact,
     flap,

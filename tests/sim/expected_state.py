@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any, NamedTuple
 
 from holdfast.agent.claims import (
@@ -53,15 +54,15 @@ def wants(objects: Objects, interfaces: Collection[str] | None = None) -> dict[C
 
 
 def holders(objects: Objects, interfaces: Collection[str] | None = None) -> dict[ClaimKey, Held]:
-    """Return the owner of each claim. A workload is where it most certainly is, and of several workloads the newest
-    owns the claim; an owner that arrives here owns it here, if its interface exists."""
+    """Return the owner of each claim. A workload is where it most certainly is, and of several workloads the oldest
+    owns the claim; an owner that is recorded here as well owns it here, if its interface exists."""
     hosts = {one.metadata.name: one for _, one in objects.values() if isinstance(one, Host)}
     places: dict[ClaimKey, dict[Any, list[tuple[int, int, bytes, Held]]]] = {}
-    for at, (revision, one) in objects.items():
+    for at, (created, one) in objects.items():
         standing, source = _standing(one, objects)
         for key, held in _held(one, source, objects, hosts).items():
             whose = at if held.name is None else held.name.individual
-            places.setdefault(key, {}).setdefault(whose, []).append((standing, revision, at, held))
+            places.setdefault(key, {}).setdefault(whose, []).append((standing, -created, at, held))
     return {key: _holder(list(claimed.values()), interfaces) for key, claimed in places.items()}
 
 
@@ -70,8 +71,8 @@ def _holder(claimed: list[list[tuple[int, int, bytes, Held]]], interfaces: Colle
         return max(places, key=lambda each: each[:3])
 
     owner = max(claimed, key=lambda places: (surest(places)[0] > EXPECTED, *surest(places)[1:3]))
-    arriving = [held for *_, held in owner if held.source is not None and _is_there(held.shape, interfaces)]
-    return arriving[0] if arriving else surest(owner)[3]
+    here = [held for *_, held in owner if _is_there(held.shape, interfaces)]
+    return here[0] if here else surest(owner)[3]
 
 
 def _is_there(shape: Shape, interfaces: Collection[str] | None) -> bool:
@@ -135,6 +136,10 @@ class ExpectedState:
     _gone: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
     """Hosts that are gone, and the agent may not have heard so: it rightly believes that something moved there."""
     _held: Mapping[ClaimKey, Held] = field(default_factory=dict)
+    written: dict[bytes, int] = field(default_factory=dict)
+    """Revision of the last write of a key, readable or not."""
+    _expected_until: dict[EndpointName, int] = field(default_factory=dict)
+    """Last revision at which an endpoint was the target of a migration."""
 
     def __post_init__(self) -> None:
         self.store.observers.append(self._note)
@@ -146,6 +151,7 @@ class ExpectedState:
                 continue
             decoded = None if event.entry is None else kind.decode(event.key, event.entry.value)
             self.rotten.discard(event.key)
+            self.written[event.key] = write.revision
             if decoded is None:
                 gone = self.objects.pop(event.key, None)
                 if gone is not None and isinstance(gone[1], Host):
@@ -153,7 +159,10 @@ class ExpectedState:
             elif isinstance(decoded, Bad):
                 self.rotten.add(event.key)
             else:
-                self.objects[event.key] = write.revision, decoded
+                assert event.entry is not None
+                self.objects[event.key] = event.entry.create_revision, decoded
+        moves = [one for _, one in self.objects.values() if isinstance(one, Migration)]
+        self._expected_until |= {one.target: write.revision for one in moves}
         self._hold()
 
     def _hold(self) -> None:
@@ -185,24 +194,20 @@ class ExpectedState:
         return name if now - since > LONG_KNOWN else None
 
     def _goes_on(self, before: Held, after: Held | None) -> bool:
-        """Return True if the workload is here for the same reason, or has arrived and is nowhere else."""
-        if after == before:
-            return True
-        has_arrived = before.source is not None and after == before._replace(source=None)
-        return has_arrived and _endpoint(before.source, self.objects) is None
+        """Return True if the workload is here for the same reason, or its migration is gone and its endpoint is here:
+        it has arrived, or the endpoint that is no longer needed is still to be deleted."""
+        return after == before or (before.source is not None and after == before._replace(source=None))
 
-    def under_way(self, key: ClaimKey) -> Iterator[tuple[EndpointName, EndpointName]]:
-        """Return workloads that migrate and still are at their source, with that route: source and target.
-
-        Only those that were not migrating to their source, and whose target endpoint appeared with the migration: a
-        reader that believes a workload to have arrived, and has not seen the migration, cannot know that it migrates.
-        """
-        known = list(self.objects.values())
-        hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}
-        endpoints = {one.name: (revision, one) for revision, one in known if isinstance(one, Endpoint)}
-        expected = {one.target for _, one in known if isinstance(one, Migration)}
-        for revision, one in known:
-            if isinstance(one, Migration) and one.source in endpoints.keys() - expected and one.source.node in hosts:
-                routes = map(route, endpoints[one.source][1].spec.ip_networks)
-                if key in routes and one.target in endpoints and endpoints[one.target][0] == revision:
-                    yield one.source, one.target
+    def elsewhere(self, key: ClaimKey) -> Iterator[tuple[EndpointName, EndpointName]]:
+        """Return pairs of places of one workload with that route, of which the first, and its host, have been there
+        since before the second was created: whatever a reader has seen of them, it is at the first."""
+        hosts = {one.metadata.name: created for created, one in self.objects.values() if isinstance(one, Host)}
+        found = [(at, each) for at, (_, each) in self.objects.items() if isinstance(each, Endpoint)]
+        places = [(at, each) for at, each in found if key in map(route, each.spec.ip_networks)]
+        for (at, first), (newer, second) in permutations(places, 2):
+            since = self.objects[newer][0]
+            is_same = first.name.individual == second.name.individual
+            is_older = self.objects[at][0] < since and self.written[at] <= since
+            is_older = is_older and hosts.get(first.spec.node, since) < since
+            if is_same and is_older and self._expected_until.get(first.name, 0) < since:
+                yield first.name, second.name

@@ -18,6 +18,9 @@ AT_ONCE = 50
 ALL = 10_000
 FIRST = 250
 
+KEPT: Final = (1_000_061,)
+"""Seeds that once broke. 1000061: a migration that was seen by two watches out of step."""
+
 KNOWN: Final[Mapping[str, int]] = {
     "no sync gate": 0,
     "liveness is looked at once for the batch": 4,
@@ -26,14 +29,14 @@ KNOWN: Final[Mapping[str, int]] = {
     "a deletion is forgotten when it is begun": 74,
     "a claim goes with its first owner": 0,
     "a nexthop goes before its routes": 1,
-    "half a list is taken over": 0,
+    "half a list is taken over": 15,
     "a value that cannot be read is absent": 0,
     "a handler that is not ready is told all the same": 2,
     "what the kernel has, all have": 16,
     "only the kernel is asked what is there": 7,
-    "a workload seen on a second host has moved": 13,
-    "a migration that is gone was cancelled": 2574,
-    "nothing is recalled of who has arrived": 21,
+    "a workload seen on a second host has moved": 0,
+    "a workload is where its migration says": 15,
+    "nothing is recalled of who has arrived": 129,
     "a lower source takes over what an unheard one owns": 4,
 }
 """A seed that finds it. The order of steps changes with the code: one that does not find it any more costs only time,
@@ -46,6 +49,11 @@ def test_no_seed_loses_a_live_claim_or_leaves_a_dead_one(first: int) -> None:
     assert sum(one.lives for one in came_to) > 2 * AT_ONCE, "hardly any agent died: this proves nothing"
     assert sum(one.edits for one in came_to) > 20 * AT_ONCE, "hardly anything changed: this proves nothing"
     assert sum(one.removals for one in came_to) > 3 * AT_ONCE, "hardly anything was removed: this proves nothing"
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_a_seed_that_once_broke_holds(seed: int) -> None:
+    assert live(seed).edits > 20
 
 
 @pytest.mark.soak

@@ -149,7 +149,7 @@ class AgentReconciler:
             target.present,
             self._recheck_identity,
             target.journaled,
-            lambda watcher: self.identity_gate.follow(watcher.name, watcher.mirrors(), self._clock.now()),
+            lambda watcher: self.identity_gate.follow(watcher.name, [watcher.objects], self._clock.now()),
         )
         return Place(
             name=NAME,
@@ -269,7 +269,8 @@ class AgentReconciler:
         while True:
             self.identity_gate.invalidated.clear()
             lists = {name: one.lists for name, one in self._fleet_pauses.items()}
-            if await self.identity_gate.check(self._clock.now()):
+            changed = await self.identity_gate.check(self._clock.now())
+            if self._note_restored() or changed:
                 self.loop.dirty.mark_all()
             for name, one in self._fleet_pauses.items():
                 one.judged(lists[name])
@@ -278,6 +279,18 @@ class AgentReconciler:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(IDENTITY_INTERVAL.total_seconds()):  # 3.11's wait_for can swallow a stop
                     await self.identity_gate.invalidated.wait()
+
+    def _note_restored(self) -> bool:
+        """Let the newer of two owners have a claim while a store is restored, and afterwards until its conflicts are
+        resolved: the syncer needs a moment to delete what the backup brought back. Return whether that changes."""
+        before = [watcher.claims.restored for watcher in self.watchers]
+        for watcher in self.watchers:
+            claims, verdict = watcher.claims, self.identity_gate.verdict(watcher.name)
+            if verdict is StoreVerdict.RESTORED:
+                claims.restored = True
+            elif verdict is StoreVerdict.OURS and claims.restored:
+                claims.restored = bool(claims.conflicts())
+        return before != [watcher.claims.restored for watcher in self.watchers]
 
     async def _watch_kernel(self) -> None:
         """Repair disturbances at once. A program that disturbs without end causes one repair per `REPAIR_PAUSE`, of

@@ -18,7 +18,6 @@ from holdfast.cli.explain.host import lines as explained
 from holdfast.reconcile import Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.testing import World, simulate
-from holdfast.testing.store.link import Fate
 from tests.agent.harness import ME, HostHarness
 
 ADA = Who(1000, 1, "ada")
@@ -222,18 +221,5 @@ def test_an_endpoint_that_arrives_is_explained_by_either_of_its_names(tmp_path: 
         found = await asked("explain", kind="endpoint", name=name)
         assert list(endpoint_lines([found])) == ["AGENT       on me: down, arrives here by migration from a"]
         assert (await asked("explain", kind="endpoint", name="holdfast-v-eth0"))["endpoints"] == []
-
-    play(scene, tmp_path)
-
-
-def test_an_arrival_whose_migration_is_gone_shows_what_it_waits_for(tmp_path: Path) -> None:
-    async def scene(asked: Asked) -> None:
-        await arriving(asked)
-        asked.site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=5, of="txn")
-        fleet = asked.site.fleet()
-        fleet.write(fleet.arrived("w", ME))
-        await asyncio.sleep(1)
-        told = await asked.explain(ME)
-        assert "arrives here by migration from a, which is gone: checking in the store whether it has arrived" in told
 
     play(scene, tmp_path)

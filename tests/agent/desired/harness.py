@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast.agent.claims import LocalRoute, RemoteRoute, Shape
 from holdfast.agent.commands.control import AgentCommands
-from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.model.calico.host import HOST
 from holdfast.store.api import Operation, Put
 from tests.agent.harness import ME, REGION, Fleet, HostHarness
 from tests.agent.test_reconciler import P1
@@ -52,8 +51,8 @@ def steps(fleet: Fleet, to: str = ME) -> Sequence[Operation]:
     return fleet.runs("w", to, PREFIX), fleet.ends("w", "a"), fleet.arrived("w", to)
 
 
-def mute(site: HostHarness, kind: Kind[Any, Any]) -> None:
-    site.clients["region"].link.mute_watches(kind.prefix(REGION))
+def mute(site: HostHarness) -> None:
+    site.clients["region"].link.mute_watches(HOST.prefix(REGION))
 
 
 def statuses(site: HostHarness) -> dict[str, EndpointState]:

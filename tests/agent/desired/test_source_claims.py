@@ -67,8 +67,11 @@ class Followed:
         self.objects: dict[bytes, tuple[int, Object]] = {}
         self.revision = 0
         self.claims = SourceClaims(
-            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0], blocked_by
+            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, self._created, self._created, blocked_by
         )
+
+    def _created(self, key: bytes) -> int:
+        return self.objects.get(key, (0,))[0]
 
     def tell(self, *operations: Put | Delete) -> set[Any]:
         touched: set[Any] = set()
@@ -77,18 +80,14 @@ class Followed:
             touched |= self._tell(operation)
         return touched
 
-    def end(self) -> set[Any]:
-        """Confirm the end of every migration that is gone."""
-        return set[Any]().union(*map(self.claims.confirm, self.claims.queries()))
-
     def _tell(self, operation: Put | Delete) -> set[Any]:
         kind, hear = self._kind(operation.key)
         decoded = kind.decode(operation.key, operation.value) if isinstance(operation, Put) else None
         if operation.key in self.objects and self.objects[operation.key][1] == decoded:
             return set()  # as a mirror does: what is what it was has not changed
-        self.objects.pop(operation.key, None)
+        created, _ = self.objects.pop(operation.key, (self.revision, None))
         if decoded is not None:
-            self.objects[operation.key] = self.revision, decoded
+            self.objects[operation.key] = created, decoded
         return hear(operation.key, decoded)  # type: ignore[no-any-return]
 
     def _kind(self, key: bytes) -> tuple[Any, Any]:
@@ -110,7 +109,7 @@ def test_the_claims_follow_from_the_current_objects_whatever_the_history(operati
     followed = Followed()
     for operation in operations:
         before = followed.wanted()
-        touched = followed.tell(operation) | followed.end()
+        touched = followed.tell(operation)
         after = followed.wanted()
         assert after == wants(followed.objects)
         assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} <= touched
@@ -127,18 +126,7 @@ def test_an_arriving_workload_has_its_addresses_here_only_with_its_interface(
     followed = Followed(blocked_by=FakeKernel(interfaces=interfaces).blocked_by)
     for operation in operations:
         followed.tell(operation)
-        followed.end()
     assert followed.wanted() == wants(followed.objects, interfaces)
-
-
-def test_an_endpoint_needs_confirmation_to_take_over_from_an_older_one_and_not_from_a_newer_one() -> None:
-    older, newer = Followed(), Followed()
-    here, there = FLEET.runs("w", ME, "10.65.0.1/32"), FLEET.runs("w", "b", "10.65.0.1/32")
-    awaited = FLEET.joins("b", 2), FLEET.migrates("w", "a", "b"), there
-    older.tell(here, *awaited)
-    newer.tell(*awaited, here)
-    assert list(older.claims.moved_endpoints(older.claims)) == []
-    assert [by for by, _ in newer.claims.moved_endpoints(newer.claims)] == [here.key]
 
 
 def test_the_own_host_claims_nothing() -> None:
@@ -244,12 +232,12 @@ def test_a_conflict_names_every_claimant_and_ends_with_the_last_loser() -> None:
     followed.tell(FLEET.runs("v", ME, "10.65.0.1/32"), FLEET.joins("a", 1), FLEET.runs("w", "a", "10.65.0.1/32"))
     (contest,) = followed.claims.conflicts()
     assert str(contest) == (
-        "route 10.65.0.1/32 is claimed by endpoint a-holdfast-w-eth0 on a and also by endpoint "
-        "me-holdfast-v-eth0 on me; the newest object wins"
+        "route 10.65.0.1/32 is claimed by endpoint me-holdfast-v-eth0 on me and also by endpoint "
+        "a-holdfast-w-eth0 on a; the oldest object keeps it"
     )
-    followed.tell(FLEET.ends("w", "a"))
+    followed.tell(FLEET.ends("v", ME))
     assert followed.claims.conflicts() == []
-    assert followed.wanted()[route("10.65.0.1/32")] == LocalRoute("tap-v")
+    assert followed.wanted()[route("10.65.0.1/32")] == RemoteRoute("10.99.0.1")
 
 
 def test_the_models_equal_what_the_harness_writes() -> None:

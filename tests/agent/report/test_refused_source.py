@@ -38,10 +38,10 @@ def test_the_prefix_that_the_agent_may_not_read_is_named_until_it_may(
         store = machine.store()
         watch = store.watch
 
-        def refusing(prefix: bytes, **options: Any) -> AsyncIterator[Snapshot | Events]:
-            if prefix in denied:
+        def refusing(*prefixes: bytes, **options: Any) -> AsyncIterator[Snapshot | Events]:
+            if not set(denied).isdisjoint(prefixes):
                 raise StoreRefused(DENIED)
-            return watch(prefix, **options)
+            return watch(*prefixes, **options)
 
         monkeypatch.setattr(store, "watch", refusing)
         source = source_watcher(CONFIG, store, machine.clock, target)

@@ -1,5 +1,7 @@
 """Claim ownership: which objects make which claims, and which object owns a key that several claim. Pure.
 
+The object that has existed longest keeps a claim, so that editing a label moves nothing (N26). In a store that was
+restored from a backup the object written last has it, because the other one may be gone in truth.
 Nearly every claim is made by one object alone; those are stored without any bookkeeping of claimants.
 """
 
@@ -26,18 +28,20 @@ class Presence(IntEnum):
 
     EXPECTED = 0
     """At the target of its migration, while its endpoint at the source still exists."""
-    UNCONFIRMED = 1
-    """The store has not confirmed yet that this is not the target of a migration in progress."""
-    SOURCE_REAPPEARED = 2
-    """At the target of its migration; the endpoint at the source was gone once, and exists again."""
-    SOURCE_GONE = 3
+    SOURCE_GONE = 1
     """At the target of its migration, and the endpoint at the source is gone."""
-    UNCONFIRMED_HOLDER = 4
-    """Unconfirmed, but it owns the key already: no claimant with better evidence had claimed it."""
-    SETTLED = 5
+    SETTLED = 2
 
 
-MIGRATING = (Presence.EXPECTED, Presence.SOURCE_REAPPEARED, Presence.SOURCE_GONE)
+class Seniority(msgspec.Struct, frozen=True, gc=False):
+    """Revisions by which one of several claimants keeps a key."""
+
+    created: int
+    written: int
+
+    def rank(self, *, restored: bool) -> int:
+        """Return the rank of the object among those of one source; the highest has the claim."""
+        return self.written if restored else -self.created  # protection: N26
 
 
 class Claimant(msgspec.Struct, frozen=True):
@@ -47,13 +51,14 @@ class Claimant(msgspec.Struct, frozen=True):
     identity: Hashable
     """Stays the same wherever the workload is."""
     presence: Presence
-    revision: int
-    arrives_here: bool = False
+    rank: int
+    """Rank of its object, see `Seniority`."""
+    is_here: bool = False
     """It could receive packets on this host now."""
 
     @property
     def is_migrating(self) -> bool:
-        return self.presence in MIGRATING
+        return self.presence is not Presence.SETTLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +68,19 @@ class ClaimConflict:
     key: ClaimKey
     winner: Claimant
     losers: tuple[Claimant, ...]
+    restored: bool = False
 
     def __str__(self) -> str:
         owner, *others = (_describe(one.wanted.claim) for one in (self.winner, *self.losers))
-        return f"{self.key} is claimed by {owner} and also by {' and '.join(others)}; the newest object wins"
+        rule = (
+            "the newest object wins, because the store was restored" if self.restored else "the oldest object keeps it"
+        )
+        return f"{self.key} is claimed by {owner} and also by {' and '.join(others)}; {rule}"
 
     def reportable(self) -> ClaimConflict | None:
         """Return the part worth reporting; a migrating workload claims its addresses twice, as it should."""
         losers = tuple(loser for loser in self.losers if not self._is_expected(loser))
-        return ClaimConflict(self.key, self.winner, losers) if losers else None
+        return ClaimConflict(self.key, self.winner, losers, self.restored) if losers else None
 
     def _is_expected(self, loser: Claimant) -> bool:
         if loser.identity != self.winner.identity:
@@ -79,26 +88,28 @@ class ClaimConflict:
         return loser.is_migrating or self.winner.is_migrating
 
 
-def resolve(key: ClaimKey, claimants: Iterable[Claimant]) -> ClaimConflict:
-    """Choose the owner of a key, on every host alike: each workload counts at its surest place, and the newest workload
-    wins. Only then does the local host matter: a workload that is arriving here and already has its interface gets the
-    key here."""
-    surest = sorted(claimants, key=lambda one: (one.presence, one.revision, one.wanted.path), reverse=True)
+def resolve(key: ClaimKey, claimants: Iterable[Claimant], *, restored: bool = False) -> ClaimConflict:
+    """Choose the owner of a key, on every host alike: each workload counts at its surest place, and the workload of the
+    highest rank wins. Only then does the local host matter: a workload that is recorded here, beside another place, and
+    has its interface here, gets the key here. So a route neither leaves the target of a migration nor the source while
+    it is not known how the migration ended: a driver may delete it before the endpoint that is no longer needed."""
+    surest = sorted(claimants, key=lambda one: (one.presence, one.rank, one.wanted.path), reverse=True)
     surest_of: dict[Hashable, Claimant] = {}
     for one in surest:
         surest_of.setdefault(one.identity, one)
     ranked = sorted(surest, key=lambda one: _rank(surest_of[one.identity]), reverse=True)
     owner = ranked[0].identity
-    winner = next((one for one in ranked if one.arrives_here and one.identity == owner), ranked[0])
-    return ClaimConflict(key, winner, tuple(one for one in ranked if one is not winner))
+    winner = local_place([one for one in ranked if one.identity == owner]) or ranked[0]
+    return ClaimConflict(key, winner, tuple(one for one in ranked if one is not winner), restored)
+
+
+def local_place(places: Iterable[Claimant]) -> Claimant | None:  # protection: N8
+    """Return the place of a workload on this host, if it could receive packets there."""
+    return next((one for one in places if one.is_here), None)
 
 
 def _rank(claimant: Claimant) -> tuple[bool, int, bytes]:
-    return (
-        claimant.presence not in (Presence.EXPECTED, Presence.SOURCE_REAPPEARED),
-        claimant.revision,
-        claimant.wanted.path,
-    )
+    return claimant.presence is not Presence.EXPECTED, claimant.rank, claimant.wanted.path
 
 
 class ClaimOwners:

@@ -1,10 +1,10 @@
 """Claims of one source on this host's kernel, kept up to date object by object. Pure.
 
-A key that several live objects claim belongs to the one with the higher mod_revision, and the conflict is reported. A
+A key that several live objects claim belongs to the one that has existed longest, and the conflict is reported. A
 migrating workload is routed to where it is, by every host except its target: there, once its interface exists, it is
-programmed from its own endpoint or, where only the migration exists, from the endpoint at the source. Local routes of a
-migration that is gone are deleted once it is known how it ended. Changes arrive as whole objects; each method returns
-the claims that it may have touched.
+programmed from its own endpoint or, where only the migration exists, from the endpoint at the source. Changes arrive as
+whole objects, in the order of the store; each method returns the claims that it may have touched. What is wanted
+follows from the objects of one revision alone, except for unreadable ones, which keep what they had.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 
 from holdfast.agent.claims import BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute, route
-from holdfast.agent.desired.migrations import Arrival, MigrationQuery, Migrations, Move, moved, without_host
-from holdfast.agent.desired.ownership import Claimant, ClaimConflict, ClaimOwners, Presence, SourcedClaim, resolve
+from holdfast.agent.desired.migrations import Arrival, Migrations, Move, moved, without_host
+from holdfast.agent.desired.ownership import (
+    Claimant,
+    ClaimConflict,
+    ClaimOwners,
+    Presence,
+    Seniority,
+    SourcedClaim,
+    resolve,
+)
 from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes, peer, remote_routes
 from holdfast.agent.tunnel_mac import mac_of, tunnel_mac
 from holdfast.model.base.region import Region
@@ -23,7 +31,7 @@ from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Owned
 
 Revision = Callable[[bytes], int]
-"""mod_revision of a store key."""
+"""mod_revision of the last good value of a store key, or its create_revision."""
 Holder = Callable[[ClaimKey], str]
 """Name of the endpoint that owns a key in the kernel now; empty if none does."""
 
@@ -36,17 +44,21 @@ class SourceClaims:
         here: LocalHost,
         region: Region,
         revision: Revision = lambda _path: 0,
+        created: Revision = lambda _path: 0,
         blocked_by: BlockedBy = lambda _key, _shape: None,
         holder: Holder = lambda _key: "",
     ) -> None:
-        """`blocked_by` is asked about workloads that migrate here: one without an interface is routed to its source.
-        `holder` is asked about shared keys: the endpoint that owns a key need not be confirmed again."""
+        """`blocked_by` is asked about workloads that are recorded here and elsewhere: one without an interface is
+        routed elsewhere. `holder` is asked which claims of the journal are still in force."""
         self._configured = here
         self._region = region
         self._here = here
         self._revision_of = revision
+        self._created_of = created
         self._blocked_by = blocked_by
         self._holder = holder
+        self.restored = False
+        """The store was restored from a backup, and objects that are gone in truth may be in it."""
         self.own: Host | None = None
         """Node of this host itself."""
         self._peers: dict[str, Peer] = {}
@@ -60,14 +72,11 @@ class SourceClaims:
         self._unexplained: dict[str, set[ClaimKey]] = {}
         """Local routes from the journal, by workload, for which an unreadable migration may be the reason; its source
         is known once the endpoint there can be read."""
-        self._prefix = ENDPOINT.prefix(region)
+        self._assumed: set[bytes] = set()
+        """Unreadable migrations whose source follows from such routes."""
         self._owners = ClaimOwners()
-        self._unconfirmed: dict[bytes, set[ClaimKey]] = {}
-        """Per unconfirmed endpoint, the keys that it gets only if no other object claims them: not those it owned
-        already."""
-        self._confirmed: set[bytes] = set()
-        self._claimant_revisions: dict[bytes, int] = {}
-        """Revisions of the claimants of shared keys, as of the last call of `rewritten`."""
+        self._claimant_ranks: dict[bytes, int] = {}
+        """Ranks of the claimants of shared keys, as of the last call of `rewritten`."""
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -110,10 +119,8 @@ class SourceClaims:
     def arrivals(self) -> list[Arrival]:
         """Workloads that migrate to this host."""
         known = {one.name: one for one in self.local()} if self._migrations else {}
-        arriving = [(path, move) for path, move in self._migrations if move.target in known]
-        return [
-            Arrival(known[move.target], move.source.node, path in self._migrations.ended) for path, move in arriving
-        ]
+        arriving = [move for _, move in self._migrations if move.target in known]
+        return [Arrival(known[move.target], move.source.node) for move in arriving]
 
     def set_host(self, path: bytes, host: Host | None) -> set[ClaimKey]:
         known = self._hosts.pop(path, None) if host is None else host
@@ -131,55 +138,20 @@ class SourceClaims:
         if endpoint is not None:
             self._endpoints[path] = endpoint
             self._on.setdefault(endpoint.spec.node, []).append(path)
-        else:
-            self._unconfirmed.pop(path, None)
-            self._confirmed.discard(path)
         known = endpoint or old
         about = self._migrations.about(known.name) if known is not None and self._migrations else ()
-        if endpoint is None and about and known is not None:
-            self._migrations.mark_departed(known.name)
         return self._route(path).union(*(self._update_move(each) for each in about))
 
     def set_migration(self, path: bytes, migration: Migration | None) -> set[ClaimKey]:
-        """Set or delete a migration. Whether its workload arrived or turned back is known from the endpoints, which may
-        arrive later: until then nothing changes (see `confirm`)."""
-        if migration is None and self._end_is_unknown(path):
-            self._migrations.mark_ended(path)
-            return set()
+        self._assumed.discard(path)
         if migration is None or migration.source == migration.target:
             return self._end(path)
         self._migrations.put(path, Move(migration.source, migration.target))
         return self._update_move(path)
 
-    def queries(self) -> list[MigrationQuery]:
-        """Queries for the store: about unconfirmed endpoints, and about migrations that are gone with an unknown
-        end."""
-        unconfirmed = [(path, self._endpoints[path]) for path in sorted(self._unconfirmed)]
-        unknown = [(path, one) for path, one in unconfirmed if not self._migrations.is_expected(one.name)]
-        gone = [
-            (path, move) for path in sorted(self._migrations.ended) if (move := self._migrations.get(path)) is not None
-        ]
-        return [
-            *(MigrationQuery(path, one, (one.name,), (True,)) for path, one in unknown),
-            *(MigrationQuery(path, move, (move.target, move.source), self._exist(move)) for path, move in gone),
-        ]
-
-    def confirm(self, query: MigrationQuery) -> set[ClaimKey]:
-        """Apply the store's answer, unless the subject of the query has changed since."""
-        path, subject = query.path, query.subject
-        if isinstance(subject, Move):
-            is_current = (
-                self._migrations.get(path) is subject
-                and path in self._migrations.ended
-                and self._exist(subject) == query.exist
-            )
-            return self._end(path).union(*map(self._confirm, self._existing(subject.target))) if is_current else set()
-        return self._confirm(path) if self._endpoints.get(path) is subject else set()
-
     def restore(self, claims: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> set[ClaimKey]:
-        """Take in the claims that earlier runs programmed. The migration of a local workload that exists elsewhere too
-        may be over while its arrival has not been seen here. And an object that is unreadable now was readable then
-        (C39): its claims count, with their old revision."""
+        """Take in the claims that earlier runs programmed: an object that is unreadable now was readable then (C39).
+        The claims of an endpoint count, with their old revision; so do local routes that a migration explains."""
         local: dict[str, set[ClaimKey]] = {}
         unreadable = self._unreadable_owners()
         known: dict[EndpointName, dict[ClaimKey, Owned[Claim]]] = {}
@@ -189,19 +161,24 @@ class SourceClaims:
                 local.setdefault(without_host(claim.owner.endpoint, self._here.host), set()).add(key)
             if claim.owner.endpoint in unreadable and self._holder(key) == claim.owner.endpoint:
                 known.setdefault(unreadable[claim.owner.endpoint], {})[key] = owned
-        self._unexplained = local
+        self._unexplained = self._explicable(local)
         touched = set[ClaimKey]().union(*(self._restore_endpoint(name, routes) for name, routes in known.items()))
-        return touched | self._keep_unexplained()
+        return touched | self._assume_sources()
 
-    def _keep_unexplained(self) -> set[ClaimKey]:
-        """Treat unexplained local routes as arrivals until the store has confirmed how their migration ended."""
+    def _explicable(self, routes: Mapping[str, set[ClaimKey]]) -> dict[str, set[ClaimKey]]:
+        """Return those of these routes, by workload, for which an unreadable migration may be the reason."""
+        expected = {name.individual for name in self._migrations.unreadable_to(self._here.host)}
+        return {individual: its for individual, its in routes.items() if individual in expected}
+
+    def _assume_sources(self) -> set[ClaimKey]:
+        """Take a workload with a local route from the journal to be the one that its unreadable migration brings."""
         touched: set[ClaimKey] = set()
         for source in self._elsewhere(self._unexplained):
             move = Move(source, source._replace(node=self._here.host))
             path = MIGRATION.key(self._region, move.target)
             if self._migrations.get(path) is None and not self._existing(move.target):
+                self._assumed.add(path)
                 self._migrations.put(path, move)
-                self._migrations.mark_ended(path)
                 touched |= self._update_move(path)
         return touched
 
@@ -227,92 +204,42 @@ class SourceClaims:
     def set_unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[ClaimKey]:
         """Replace the sets of endpoints and migrations that exist with unreadable values (C39)."""
         touched: set[ClaimKey] = set()
+        concerned = [path for name in self._migrations.set_unreadable(migrations) for path in self._existing(name)]
+        if self._unexplained:
+            self._unexplained = self._explicable(self._unexplained)
+            still = {MIGRATION.key(self._region, name) for name in migrations}
+            touched = touched.union(*map(self._end, self._assumed - still))
+            self._assumed &= still
         if endpoints != self._unreadable:
             self._unreadable = endpoints
             for path in [path for path, (one, _) in self._restored.items() if one.name not in endpoints]:
-                gone = self._is_restored(path)
+                gone = self._is_from_journal(path)
                 del self._restored[path]
                 touched |= self.set_endpoint(path, None) if gone else set()
-            touched |= self._keep_unexplained() if self._unexplained else set()
-        concerned = [path for name in self._migrations.set_unreadable(migrations) for path in self._existing(name)]
-        if self._unexplained:
-            expected = {name.individual for name in self._migrations.unreadable_to(self._here.host)}
-            self._unexplained = {
-                individual: routes for individual, routes in self._unexplained.items() if individual in expected
-            }
+            touched |= self._assume_sources() if self._unexplained else set()
         return touched.union(*map(self._route, concerned))
 
-    def _is_restored(self, path: bytes) -> bool:
+    def _is_from_journal(self, path: bytes) -> bool:
         """Return whether the endpoint is known from the journal only."""
         return path in self._restored and self._endpoints.get(path) is self._restored[path][0]
 
     def revision(self, path: bytes) -> int:
         """mod_revision of the last readable version of an object."""
-        return self._restored[path][1] if self._restored and self._is_restored(path) else self._revision_of(path)
+        return self._restored[path][1] if self._restored and self._is_from_journal(path) else self._revision_of(path)
 
     def host_revision(self, name: str) -> int:
         """mod_revision of a host's Node; 0 if there is none."""
         return self._revision_of(HOST.key(self._region, name))
 
     def rewritten(self) -> set[ClaimKey]:
-        """Shared keys whose claimants have a new revision without a change of content: the newest wins, so the owner
-        may differ."""
+        """Shared keys whose claimants have another rank without a change of content: the owner may differ."""
         claimants = {path for claims in self._owners.shared.values() for path in claims}
-        before, self._claimant_revisions = self._claimant_revisions, {path: self.revision(path) for path in claimants}
-        newer = [path for path, revision in self._claimant_revisions.items() if before.get(path) != revision]
-        return {key for path in newer for key in self._owners.by_path[path] if key in self._owners.shared}
+        before, self._claimant_ranks = self._claimant_ranks, {path: self._rank(path) for path in claimants}
+        changed = [path for path, rank in self._claimant_ranks.items() if before.get(path) != rank]
+        return {key for path in changed for key in self._owners.by_path[path] if key in self._owners.shared}
 
-    def moved_endpoints(self, keys: Iterable[ClaimKey]) -> Iterator[tuple[bytes, EndpointName]]:
-        """Endpoints that would take over one of these claims from an older one of the same workload on another host,
-        and are neither unconfirmed nor confirmed nor known to migrate."""
-        for key in keys:
-            if key not in self._owners.shared:
-                continue
-            found = self._resolve(key)
-            winner, path = found.winner, found.winner.wanted.path
-            if path not in self._endpoints or path in self._confirmed or winner.presence is not Presence.SETTLED:
-                continue
-            older = [one for one in found.losers if one.identity == winner.identity and one.revision <= winner.revision]
-            if any(one.presence >= Presence.SOURCE_REAPPEARED for one in older) and not self._holds(key, path):
-                yield path, self._endpoints[path].name
-
-    def hold_until_confirmed(self, path: bytes) -> None:
-        """Withhold from that endpoint every key that another object claims, except those it owns."""
-        made = self._owners.by_path.get(path, ())
-        self._unconfirmed[path] = {key for key in made if not (self._holds(key, path) and self._wins(key, path))}
-
-    def revoke_confirmations(self, keys: Iterable[ClaimKey]) -> None:
-        """Require a new confirmation of each endpoint that has lost one of these keys to another place of its
-        workload."""
-        for found in (self._resolve(key) for key in keys if self._confirmed and key in self._owners.shared):
-            if found.winner.presence is Presence.SETTLED:
-                lost = [one for one in found.losers if one.identity == found.winner.identity]
-                self._confirmed.difference_update(one.wanted.path for one in lost if one.presence is Presence.SETTLED)
-
-    def _confirm(self, path: bytes) -> set[ClaimKey]:
-        """Accept the endpoint as settled, until it loses to another place of its workload."""
-        self._unconfirmed.pop(path, None)
-        self._confirmed.add(path)
-        return set(self._owners.by_path.get(path, ()))
-
-    def _wins(self, key: ClaimKey, path: bytes) -> bool:
-        wanted = self.wanted(key)
-        return wanted is not None and wanted.path == path
-
-    def _holds(self, key: ClaimKey, path: bytes) -> bool:
-        return path == self._prefix + self._holder(key).encode()
-
-    def _exist(self, move: Move) -> tuple[bool, bool]:
-        """Return whether there is an endpoint at the target, and at the source."""
-        return bool(self._existing(move.target)), bool(self._existing(move.source))
-
-    def _end_is_unknown(self, path: bytes) -> bool:
-        """Return whether the destination of traffic depends on how that migration ended."""
-        # protection: N8
-        move = self._migrations.get(path)
-        if move is None or not self._existing(move.source):
-            return False
-        return move.target.node == self._here.host or bool(self._existing(move.target))
+    def _rank(self, path: bytes) -> int:
+        return Seniority(self._created_of(path), self.revision(path)).rank(restored=self.restored)
 
     def _end(self, path: bytes) -> set[ClaimKey]:
         move = self._migrations.get(path)
@@ -326,8 +253,6 @@ class SourceClaims:
         move = self._migrations.get(path)
         if move is None:
             return set()
-        if path in self._migrations.ended and not self._end_is_unknown(path):
-            return self._end(path)
         return self._claim_arrival(path).union(*map(self._route, self._existing(move.target)))
 
     def _claim_arrival(self, path: bytes) -> set[ClaimKey]:
@@ -389,15 +314,13 @@ class SourceClaims:
         return remote_routes(endpoint, self._peers[node]) if node in self._peers else ()
 
     def _resolve(self, key: ClaimKey) -> ClaimConflict:
-        return resolve(key, (self._claimant(key, wanted) for wanted in self._owners.claimants(key)))
+        claimants = [self._claimant(key, wanted) for wanted in self._owners.claimants(key)]
+        return resolve(key, claimants, restored=self.restored)
 
     def _claimant(self, key: ClaimKey, wanted: SourcedClaim) -> Claimant:
-        presence, shape = self._presence_at(wanted.path), wanted.claim.shape
-        if presence is Presence.SETTLED and key in self._unconfirmed.get(wanted.path, ()):
-            presence = Presence.UNCONFIRMED_HOLDER if self._holds(key, wanted.path) else Presence.UNCONFIRMED
-        is_arriving = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # an unconfirmed one too
-        arrives_here = is_arriving and self._blocked_by(key, shape) is None
-        return Claimant(wanted, self._identity(wanted.path), presence, self.revision(wanted.path), arrives_here)
+        path, shape = wanted.path, wanted.claim.shape
+        is_here = isinstance(shape, LocalRoute) and self._blocked_by(key, shape) is None
+        return Claimant(wanted, self._identity(path), self._presence_at(path), self._rank(path), is_here)
 
     def _identity(self, path: bytes) -> Hashable:
         """Identity that stays the same wherever the workload is."""
@@ -415,6 +338,4 @@ class SourceClaims:
         move = self._migrations.towards(endpoint.name)
         if move is not None and not self._existing(move.source):
             return Presence.SOURCE_GONE
-        if move is not None and self._migrations.has_departed(move):
-            return Presence.SOURCE_REAPPEARED
         return Presence.EXPECTED

@@ -1,21 +1,20 @@
 """Watches one source, the hosts, endpoints and migrations of a region in the store, and turns it into claims.
 
-A source does not count before every one of its prefixes has delivered a complete list: with half a source, a claim
-could go to the wrong owner. From then on it takes over whole states only, never half a list or half a batch of events,
-in which an address has left its old owner and has not reached the new one yet.
+All three kinds come by one ordered watch, so that none is ever ahead of another: a migration and its endpoints are
+always those of one revision. A source does not count before a complete list. From then on it takes over whole states
+only, never half a list or half a batch of events, in which an address has left its old owner and has not reached the
+new one yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from random import Random
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import structlog
 
 from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
-from holdfast.agent.desired.migration_check import MigrationCheck
 from holdfast.agent.desired.peers import LocalHost
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.agent.tunnel_mac import TunnelMacs
@@ -23,9 +22,9 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
-from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
-from holdfast.model.calico.host import HOST
-from holdfast.model.calico.migration import MIGRATION
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.host import HOST, Host
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Change, Owned, Synced
@@ -40,6 +39,10 @@ Journaled = Callable[[], Iterable[tuple[ClaimKey, Owned[Claim]]]]
 """Claims that earlier runs of the agent programmed."""
 OwnerOf = Callable[[ClaimKey], Owned[Claim] | None]
 """Claim that a key has in the kernel now, as the journal knows it."""
+
+Source = Host | Endpoint | Migration
+KINDS: tuple[Kind[Any, Any], ...] = (MIGRATION, HOST, ENDPOINT)
+"""In the order of their keys."""
 
 RETRY = Duration(seconds=5)
 SYNCER_ALLOW = IntentName(IntentKind.ALLOW, Scope(ScopeKind.WORKER, "syncer"))
@@ -67,55 +70,52 @@ class SourceWatcher:
         self.store = store
         self.region = region
         self._clock = clock
-        self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own_key, now=clock.now)
-        self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own_key, now=clock.now)
-        self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own_key, now=clock.now)
+        prefixes = [kind.prefix(region) for kind in KINDS]
+        self._objects: Mirror[Source] = Mirror(
+            store, prefixes, self._decode, own=own_key, now=clock.now, keep_created=True
+        )
         self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode, own=own_key, now=clock.now)
         self._owner_of = owner_of
         self._tunnel_macs = tunnel_macs or TunnelMacs()
-        self.claims = SourceClaims(here, region, self._revision, blocked_by, self._holder)
-        self._migration_check = MigrationCheck(store, region, clock, Random(f"{here.host} {name}"))
+        mirror = self._objects
+        self.claims = SourceClaims(here, region, mirror.good_revision, mirror.create_revision, blocked_by, self._holder)
         self.lists = 0
         """Complete lists taken so far: a new one may come from a restored store, or from another one."""
-        self._revisions: list[int] = []
-        """Revision taken over, per prefix."""
+        self._taken = 0
+        """Revision taken over."""
         self._refusals: dict[Mirror[Any], str] = {}
         self._logged: set[bytes] = set()
         self._unwanted_since: dict[ClaimKey, int] = {}
         """Revision at which a claim became unwanted."""
         self._all_unwanted_since = 0
         """The same for every other claim."""
-        self._changed: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self.mirrors()}
+        self._changed: set[bytes] = set()
         self.synced = Synced(clock.now())
 
     async def run(self, wake: Callable[[], None], on_intents: Callable[[], Awaitable[None]]) -> None:
         """Run until cancelled; call `wake` when there is something to take over, `on_intents` when intents changed."""
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self.mirrors():
-                tasks.create_task(self._run_mirror(mirror))
-                tasks.create_task(self._collect_changes(mirror, wake))
+            tasks.create_task(self._run_mirror(self._objects))
             tasks.create_task(self._run_mirror(self._intents))
+            tasks.create_task(self._collect_changes(wake))
             tasks.create_task(self._follow_intents(on_intents))
-            tasks.create_task(self._migration_check.run(wake))
 
     async def catch_up(self, journaled: Journaled = tuple) -> set[ClaimKey]:
-        """Take over everything the mirrors have, as a whole; return the claims that this may have touched."""
-        while any(not mirror.settled or mirror.backlog for mirror in self.mirrors()):  # noqa: ASYNC110
+        """Take over everything the mirror has, as a whole; return the claims that this may have touched."""
+        while not self._objects.settled or self._objects.backlog:  # noqa: ASYNC110
             await asyncio.sleep(0)  # loading and collecting need nothing but turns of the loop
-        if not is_complete((*self.mirrors(), self._intents)):  # without the intents, a paused fleet would be changed
+        if not is_complete((self._objects, self._intents)):  # without the intents, a paused fleet would be changed
             return set()
         touched = self._apply_changes()
         if self.synced.revision is None:
             touched |= self.claims.restore((key, owned) for key, owned in journaled() if owned.source == self.name)
-        touched |= self._migration_check.evaluate(self.claims, touched)
         self._update_synced()
         self._update_unwanted(touched)
         return touched
 
     async def refresh(self) -> None:
         """Return when a fresh, linearizable list equals what is known here. Raises `Away`."""
-        for mirror in self.mirrors():
-            await verify_mirror(self.store, mirror)
+        await verify_mirror(self.store, self._objects)
 
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         """Return whether an operator released the syncer's brake for the revision that this delete follows from."""
@@ -135,47 +135,50 @@ class SourceWatcher:
 
     def has_host(self, name: str) -> bool | None:
         """Return whether the source has a host of that name; None before its first complete list."""
-        return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
+        return HOST.key(self.region, name) in self._objects.objects if self._objects.synced else None
 
     def _apply_changes(self) -> set[ClaimKey]:
         touched: set[ClaimKey] = set()
-        for key in self._take_changed(self._migrations):
-            touched |= self.claims.set_migration(key, self._migrations.objects.get(key))
-        for key in self._take_changed(self._hosts):
-            touched |= self.claims.set_host(key, self._hosts.objects.get(key))
-        for key in self._take_changed(self._endpoints):
-            touched |= self.claims.set_endpoint(key, self._endpoints.objects.get(key))
-        before, self._revisions = self._revisions, [mirror.revision for mirror in self.mirrors()]
-        if self._revisions != before:
+        changed, self._changed = self._changed, set()
+        for key in sorted(changed):
+            touched |= self._apply_change(key, self._objects.objects.get(key))
+        before, self._taken = self._taken, self._objects.revision
+        if self._taken != before:
             touched |= self.claims.rewritten()
         return touched | self.claims.set_unreadable(self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION))
 
+    def _apply_change(self, key: bytes, found: Any) -> set[ClaimKey]:
+        kind = self._kind(key)
+        if kind is HOST:
+            return self.claims.set_host(key, found)
+        return self.claims.set_endpoint(key, found) if kind is ENDPOINT else self.claims.set_migration(key, found)
+
+    def _decode(self, key: bytes, value: bytes) -> Source | Bad:
+        decoded: Source | Bad = self._kind(key).decode(key, value)
+        return decoded
+
+    def _kind(self, key: bytes) -> Kind[Any, Any]:
+        return next(kind for prefix, kind in zip(self._objects.prefixes, KINDS, strict=True) if key.startswith(prefix))
+
     def _unreadable_names(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
         """Names of objects with an unreadable value, from their keys."""
-        mirror = self._endpoints if kind is ENDPOINT else self._migrations
-        names = [kind.parse(key, self.region) for key in mirror.unreadable]
+        prefix = kind.prefix(self.region)
+        names = [kind.parse(key, self.region) for key in self._objects.unreadable if key.startswith(prefix)]
         return frozenset(name for name in names if not isinstance(name, Bad))
-
-    def _take_changed(self, mirror: Mirror[Any]) -> Collection[bytes]:
-        """Return the changed keys: objects that exist first, then deleted ones, in the order in which a move is
-        written."""
-        changed, self._changed[mirror] = self._changed[mirror], set()
-        existing = [key for key in changed if key in mirror.objects]
-        return [*sorted(existing), *sorted(changed.difference(existing))]
 
     def _update_synced(self) -> None:
         self._log_unreadable()
         self._tunnel_macs.record(self.claims.macs())
-        self.lists = sum(mirror.lists for mirror in self.mirrors())
-        revision = max(self._revisions)  # a prefix without changes stays at its old revision
-        unreadable = tuple(unreadable_keys(self.mirrors()))
+        self.lists = self._objects.lists
+        revision = self._taken
+        unreadable = tuple(unreadable_keys(self._objects))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             is_new = self.synced.revision is None or unreadable != self.synced.unreadable
             self.synced = Synced(self._clock.now() if is_new else self.synced.since, revision, unreadable)
 
     def _log_unreadable(self) -> None:
         """Log each unreadable value once, for as long as it stays unreadable."""
-        bad = {key: value for mirror in self.mirrors() for key, value in mirror.bad.items()}
+        bad = self._objects.bad
         for key in bad.keys() - self._logged:
             log.error("unreadable value in the store; its last good version stays wanted", problem=str(bad[key]))
         self._logged = set(bad)
@@ -198,20 +201,20 @@ class SourceWatcher:
         """Keep the reason, and log it when it is a new one."""
         if self._refusals.get(mirror) != str(error):
             self._refusals[mirror] = str(error)
-            prefix = mirror.prefixes[0].decode()
+            prefix = _named(mirror)
             log.error("watch refused; programmed state stays", source=self.name, prefix=prefix, error=str(error))
 
     @property
     def refusal(self) -> str:
         """Reason for which the store refuses a list that this source lacks, with its prefix; empty if it does not."""
-        lacking = (mirror for mirror in (*self.mirrors(), self._intents) if not mirror.synced)
-        found = ((mirror.prefixes[0].decode(), self._refusals.get(mirror, "")) for mirror in lacking)
+        lacking = (mirror for mirror in (self._objects, self._intents) if not mirror.synced)
+        found = ((_named(mirror), self._refusals.get(mirror, "")) for mirror in lacking)
         return next((f"{prefix} cannot be read: {why}" for prefix, why in found if why), "")
 
-    async def _collect_changes(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
+    async def _collect_changes(self, wake: Callable[[], None]) -> None:
         while True:
-            deltas = await mirror.take()
-            self._changed[mirror].update(delta.key for delta in deltas)
+            deltas = await self._objects.take()
+            self._changed.update(delta.key for delta in deltas)
             wake()
             await asyncio.sleep(0)
 
@@ -221,17 +224,18 @@ class SourceWatcher:
             await on_intents()
             await self._intents.take()
 
-    def mirrors(self) -> tuple[Mirror[Any], ...]:
-        """The mirrors of hosts, endpoints and migrations."""
-        return self._hosts, self._endpoints, self._migrations
-
-    def _revision(self, key: bytes) -> int:
-        hosts, endpoints, migrations = self.mirrors()
-        return endpoints.good_revision(key) or hosts.good_revision(key) or migrations.good_revision(key)
+    @property
+    def objects(self) -> Mirror[Source]:
+        """The mirror of hosts, endpoints and migrations."""
+        return self._objects
 
     def _holder(self, key: ClaimKey) -> str:
         owned = self._owner_of(key)
         return owned.value.owner.endpoint if owned is not None and owned.source == self.name else ""
+
+
+def _named(mirror: Mirror[Any]) -> str:
+    return ", ".join(prefix.decode() for prefix in mirror.prefixes)
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:
@@ -239,7 +243,7 @@ def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:
     return all(mirror.synced for mirror in mirrors)  # protection: N12
 
 
-def unreadable_keys(mirrors: Iterable[Mirror[Any]]) -> list[str]:
+def unreadable_keys(mirror: Mirror[Any]) -> list[str]:
     """Keys of values that were never readable: they are present, not absent (C39)."""
     # protection: C39
-    return [key.decode(errors="backslashreplace") for mirror in mirrors for key in mirror.unreadable]
+    return [key.decode(errors="backslashreplace") for key in mirror.unreadable]

@@ -49,6 +49,8 @@ class _State(Generic[T]):
     revisions: dict[bytes, int] = field(default_factory=dict)
     good: dict[bytes, int] = field(default_factory=dict)
     """For keys that are unreadable now: the revision of the last good object."""
+    created: dict[bytes, int] = field(default_factory=dict)
+    """The create_revision of keys that were written again since."""
     made: int = 0
     """Number of objects decoded for it."""
 
@@ -65,15 +67,18 @@ class Mirror(Generic[T]):
         own: OwnKey | None = None,
         now: Now = boot_now,
         gather: Duration = GATHER,
+        keep_created: bool = False,
     ) -> None:
         """Several prefixes are one view, always of one revision. `decode` gets key and value and never raises; `Bad`
-        with reason OTHER_KIND skips the key. Under load the mirror is late by up to `gather`, see `Store.watch`."""
+        with reason OTHER_KIND skips the key. Under load the mirror is late by up to `gather`, see `Store.watch`.
+        `create_revision` works with `keep_created` only, which costs memory."""
         self._store = store
         self.prefixes = (prefix,) if isinstance(prefix, bytes) else tuple(prefix)
         self._decode = decode
         self._own = own
         self._now = now
         self._gather = gather
+        self._keep_created = keep_created
         self._state: _State[T] = _State()
         self._fresh: _State[T] = _State()
         """The parts of the current list that have arrived."""
@@ -155,6 +160,11 @@ class Mirror(Generic[T]):
     def mod_revision(self, key: bytes) -> int:
         """Return the revision of the key's last write; 0 when it does not exist."""
         return self._state.revisions.get(key, 0)
+
+    def create_revision(self, key: bytes) -> int:
+        """Return the revision since which the key exists, readable or not; 0 when it does not."""
+        assert self._keep_created
+        return self._state.created.get(key) or self._state.revisions.get(key, 0)
 
     def good_revision(self, key: bytes) -> int:
         """Return the revision of the key's last good object; 0 when there is none."""
@@ -279,6 +289,8 @@ class Mirror(Generic[T]):
                 into.bad[key] = held.bad[key]
             if key in held.good:
                 into.good[key] = held.good[key]
+            if key in held.created:
+                into.created[key] = held.created[key]
 
     def _decode_entries(self, entries: Iterable[Entry]) -> None:
         """Decode entries of a list; an object that compares equal stays the identical object (C15)."""
@@ -293,6 +305,8 @@ class Mirror(Generic[T]):
             elif decoded.reason is not _NOT_OURS:
                 self._keep_last_good(into, decoded, key, held.get(key))
             revisions[key] = entry.mod_revision
+            if self._keep_created and entry.create_revision != entry.mod_revision:
+                into.created[key] = entry.create_revision
 
     # protection: C39
     def _keep_last_good(self, into: _State[T], bad: Bad, key: bytes, known: T | None) -> None:
@@ -325,7 +339,7 @@ class Mirror(Generic[T]):
             before = after = objects.get(key)
             if event.type != "PUT":
                 after = None
-                for kept in state.objects, state.bad, state.good, state.revisions:
+                for kept in state.objects, state.bad, state.good, state.revisions, state.created:
                     kept.pop(key, None)
             else:
                 decoded = decode(key, entry.value)
@@ -338,11 +352,20 @@ class Mirror(Generic[T]):
                 elif decoded.reason is not _NOT_OURS:
                     self._keep_last_good(state, decoded, key, before)
                 revisions[key] = entry.mod_revision
+                if self._keep_created:
+                    _set_created(state.created, entry)
             if after is not before:
                 changed(key, before, entry.mod_revision, now)
 
 
 V = TypeVar("V")
+
+
+def _set_created(created: dict[bytes, int], entry: Entry) -> None:
+    if entry.create_revision != entry.mod_revision:
+        created[entry.key] = entry.create_revision
+    else:
+        created.pop(entry.key, None)
 
 
 def _portions(items: Sequence[V], size: int) -> Iterator[Sequence[V]]:
