@@ -40,6 +40,7 @@ from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.intent import Intent
 from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
 from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.daemon.waiting import Waiting
 from holdfast.runtime.intents.applied import AppliedIntents
 from holdfast.runtime.intents.memory import PauseMemory
 from holdfast.runtime.reconciler import Reconciler
@@ -296,7 +297,7 @@ class AgentReconciler:
         """Repair disturbances at once. A program that disturbs without end causes one repair per `REPAIR_PAUSE`, of
         everything disturbed meanwhile; where everything has to be compared, that takes half of our time, not all."""
         while True:
-            disturbed = await self.target.dataplane.disturbed()
+            disturbed = await self._disturbed()
             pause = REPAIR_PAUSE
             if disturbed is None or len(disturbed) > COMPARE_ALL_ABOVE:
                 self.metrics.disturbed.inc()
@@ -305,6 +306,23 @@ class AgentReconciler:
             else:
                 self.loop.target_changed(disturbed)
             await asyncio.sleep(pause.total_seconds())
+
+    async def _disturbed(self) -> Collection[ClaimKey] | None:  # protection: N23
+        """Wait for a disturbance. A kernel that cannot be read, because it changes all the time or is away, is waited
+        for: the events that were read stay with the dataplane until it has handled them."""
+        waiting, pause = Waiting(self._clock), REPAIR_PAUSE
+        while True:
+            try:
+                disturbed = await self.target.dataplane.disturbed()
+            except Away as away:
+                if waiting.is_news(away.what):
+                    log.warning("cannot follow the events of the kernel; trying again", error=str(away))
+                await asyncio.sleep(pause.total_seconds())
+                pause = min(2 * pause, TICK)
+                continue
+            if waited := waiting.end():
+                log.info("following the events of the kernel again", **waited)
+            return disturbed
 
     async def _tick(self) -> None:
         """Handle what has no event: an unreadable value that is gone, a journal that has grown."""

@@ -97,6 +97,8 @@ class Reconciler(Generic[K, V]):
         """Marks that the current turn works on: they wait as well, until it ends."""
         self._in_turn = False
         self._stopping = asyncio.Event()
+        self._reachable = asyncio.Event()
+        """Ends the pause after a failed turn: the target has told of a change, or the worker stops."""
         self._brake_memory = brake_memory
         if place.brake is not None and brake_memory is not None:
             brake_memory.recall(place.brake, context.clock.now())
@@ -126,7 +128,7 @@ class Reconciler(Generic[K, V]):
         try:
             while not stopping.is_set():
                 await self.turn()
-                await self._rest(stopping)
+                await self._rest()
         finally:
             waker.cancel()
 
@@ -159,6 +161,7 @@ class Reconciler(Generic[K, V]):
     def target_changed(self, keys: Collection[K] | None) -> None:
         """Compare these objects, or all, and try at once what failed before: the target is not as it was then."""
         self.ledger.clear_backoff(keys)
+        self._reachable.set()
         if keys is None:
             self.dirty.mark_all()
         else:
@@ -192,8 +195,9 @@ class Reconciler(Generic[K, V]):
     async def _wake_at(self, stopping: asyncio.Event) -> None:
         await stopping.wait()
         self.dirty.wake()
+        self._reachable.set()
 
-    async def _rest(self, stopping: asyncio.Event) -> None:
+    async def _rest(self) -> None:
         if not self._failures:
             await self.dirty.wait(self._until_next_turn())
             return
@@ -201,7 +205,8 @@ class Reconciler(Generic[K, V]):
         pause = min(self._timings.patience, Duration(milliseconds=100) * (1 << min(self._failures - 1, 10)))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause.total_seconds()):
-                await stopping.wait()
+                await self._reachable.wait()
+        self._reachable.clear()
 
     def _until_next_turn(self) -> Duration:
         now = self._clock.now()

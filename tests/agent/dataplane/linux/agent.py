@@ -38,6 +38,8 @@ class Machine:
     def __init__(self, site: HostHarness, folder: Path) -> None:
         self.site = site
         self._folder = folder
+        self.life: asyncio.Task[None] | None = None
+        """The last run of the agent."""
         self.store = FakeStore()
         self.fleet = Fleet(self.store)
         self.fleet.name_it()
@@ -65,7 +67,7 @@ class Machine:
             memories = {"region": StoreMemory(self._folder, "region")}
             settings = ReconcilerSettings(UNLIMITED, pace=pace or LoopTimings(audit=audit))
             reconciler = AgentReconciler(ME, [watcher], target, memories, context, settings, inline)
-            life = asyncio.create_task(reconciler.run(asyncio.Event()))
+            life = self.life = asyncio.create_task(reconciler.run(asyncio.Event()))
             try:
                 yield reconciler
             finally:

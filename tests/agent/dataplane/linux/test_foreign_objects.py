@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Collection, Mapping
+from unittest.mock import patch
 
 import pytest
 
@@ -20,7 +22,10 @@ from holdfast.agent.claims import (
 )
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.config.sections.linux import LinuxSettings
+from holdfast.netlink import routes
 from holdfast.netlink.netns import inside
+from holdfast.netlink.socket import Netlink
+from holdfast.runtime.cooperative import Steps
 from tests.agent.dataplane.linux.harness import HostHarness, creates, deletes, direct_peer, replace, vxlan_peer
 
 PATIENCE_S = 20
@@ -457,3 +462,28 @@ def _everything(site: HostHarness) -> list[str]:
         site.ip("rule show"),
     ]
     return sorted(line for text in shown for line in text.splitlines() if "holdfast" not in line)
+
+
+def test_a_refused_route_costs_a_read_of_the_routes_of_its_family_and_of_nothing_else(
+    site: HostHarness, dataplane: LinuxDataplane
+) -> None:
+    peer = direct_peer(7)
+    taken, dumped = route("10.29.0.7/32"), list[int]()
+    site.ip("route add blackhole 10.29.0.7/32 table 7500 proto static")
+    dump_once = Netlink._dump_once
+
+    def recorded(self: Netlink, request: bytes) -> Steps[tuple[list[bytes], bool]]:
+        dumped.append(struct.unpack_from("=H", request, 4)[0])
+        return dump_once(self, request)
+
+    async def scene() -> None:
+        answers = dict(zip(sorted(peer), await dataplane.apply(creates(peer)), strict=True))
+        assert [key for key, answer in answers.items() if answer] == [taken]
+        with patch.object(Netlink, "_dump_once", recorded):
+            assert await dataplane.read([taken, nexthop("10.0.0.7")]) == {
+                nexthop("10.0.0.7"): peer[nexthop("10.0.0.7")]
+            }
+            assert dumped == [routes.GET]
+            assert set(await dataplane.read()) == peer.keys() - {taken}
+
+    asyncio.run(scene())

@@ -6,25 +6,36 @@ No timer of the loop runs here, so whatever comes back does so because of a kern
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from holdfast.agent.claims import LocalRoute, route
+from holdfast.agent.dataplane.api import ReadInterrupted
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.agent.reconciler import AgentReconciler
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.netlink import links
+from holdfast.netlink.socket import Netlink
 from holdfast.reconcile import Backoff, Op
+from holdfast.runtime.cooperative import Steps
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.store.api import Put
 from holdfast.testing.fault import fault
-from tests.agent.dataplane.linux.agent import Machine, settled, until
+from tests.agent.dataplane.linux.agent import PATIENCE_S, Machine, settled, until
 from tests.agent.dataplane.linux.harness import HostHarness
-from tests.agent.harness import REGION
+from tests.agent.harness import ME, REGION
 
 HOUR = Duration(hours=1)
 WITHOUT_TIMERS = LoopTimings(audit=HOUR, recheck=HOUR, backoff=Backoff(HOUR, HOUR))
 WORKLOADS = 50
+STORM, TRIES = 5, 20
+_TYPE_AT = 4
 
 
 def neighbour_host(name: str, number: int) -> Put:
@@ -119,3 +130,73 @@ def test_N20_a_kernel_event_ends_the_wait_of_what_the_kernel_refused(site: HostH
 def has_failed(reconciler: AgentReconciler, op: Op) -> bool:
     """The one object that the kernel refuses waits for its retry."""
     return [entry.change.op for entry in reconciler.loop.ledger if entry.is_failed] == [op]
+
+
+@contextlib.contextmanager
+def storm() -> Iterator[list[bytes]]:
+    """Until the block ends, the kernel's devices change during every dump of them; yields the requests of the dumps."""
+    dumped: list[bytes] = []
+    dump_once = Netlink._dump_once
+
+    def interrupted(self: Netlink, request: bytes) -> Steps[tuple[list[bytes], bool]]:
+        datagrams, whole = yield from dump_once(self, request)
+        if struct.unpack_from("=H", request, _TYPE_AT)[0] == links.GET:
+            dumped.append(request)
+            whole = False
+        return datagrams, whole
+
+    with patch.object(Netlink, "_dump_once", interrupted):
+        yield dumped
+
+
+@fault(
+    "N23",
+    without="holdfast.agent.reconciler:AgentReconciler._disturbed",
+    by="tests.agent.dataplane.linux.without_protection:unhandled",
+)
+def test_N23_a_storm_of_interfaces_does_not_end_the_worker_and_no_interface_is_forgotten(
+    site: HostHarness, tmp_path: Path
+) -> None:
+    machine = Machine(site, tmp_path)
+    fleet, here, there = machine.fleet, "10.65.0.1/32", "10.65.0.2/32"
+    fleet.write(fleet.joins("other", 9), fleet.runs("w2", "other", there))
+    fleet.write(fleet.runs("w1", ME, here, interface="tap1"))
+
+    async def scene() -> None:
+        async with machine.agent(pace=WITHOUT_TIMERS) as reconciler:
+            await until(lambda: waits(reconciler) == {"interface"})
+            with storm() as dumped:
+                for name in ("tap1", *(f"tap1{number}" for number in range(STORM))):
+                    dumped.clear()
+                    site.interface(name)
+                    await until(lambda: len(dumped) >= TRIES or is_over(machine))
+                assert routes(site) == {there}
+            await until(lambda: routes(site) == {here, there} or is_over(machine))
+            assert not is_over(machine)
+
+    asyncio.run(scene())
+
+
+def is_over(machine: Machine) -> bool:
+    return machine.life is not None and machine.life.done()
+
+
+@fault(
+    "N23",
+    without="holdfast.agent.dataplane.linux.devices:Devices.read",
+    by="tests.agent.dataplane.linux.without_protection:forgetful",
+)
+def test_N23_an_event_is_kept_until_the_devices_could_be_read(site: HostHarness, dataplane: LinuxDataplane) -> None:
+    key, shape = route("10.65.0.1/32"), LocalRoute("tap1")
+
+    async def scene() -> None:
+        assert dataplane.blocked_by(key, shape) == "interface tap1 does not exist"
+        with storm():
+            site.interface("tap1")
+            with pytest.raises(ReadInterrupted):
+                await dataplane.read([key])
+        async with asyncio.timeout(PATIENCE_S):
+            assert await dataplane.disturbed() == {key}
+        assert dataplane.blocked_by(key, shape) is None
+
+    asyncio.run(scene())

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from holdfast.agent.claims import ClaimKey
+from holdfast.agent.dataplane.linux.devices import Devices
+from holdfast.agent.reconciler import AgentReconciler
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.routes import DESTINATION, DEVICE, FIXED, NEW, TABLE, Route, RouteMark
+from holdfast.netlink.socket import DumpInterrupted
 from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 
+read_devices = Devices.read
 FIRST_GATEWAY = 0x0A800000
 TUNNEL = {"device": 0}
 """Device that `by_gateway` uses; set by a test."""
@@ -46,3 +52,14 @@ def by_gateway(wanted: Sequence[Route], mark: RouteMark, *, replace: bool) -> Ba
     made["destination"] = np.frombuffer(b"".join(route.destination for route in wanted), "V4")
     made["gateway"] = [FIRST_GATEWAY + route.nexthop - LinuxSettings().first_nexthop for route in wanted]
     return made
+
+
+async def unhandled(self: AgentReconciler) -> Collection[ClaimKey] | None:
+    """A kernel that cannot be read ends the worker."""
+    return await self.target.dataplane.disturbed()
+
+
+def forgetful(self: Devices) -> None:
+    """An interrupted read of the devices is taken for their state."""
+    with contextlib.suppress(DumpInterrupted):
+        read_devices(self)

@@ -54,6 +54,6 @@ def _update_snapshot(context: LinuxContext, run: Sequence[ClaimChange], refused:
         if change.key in refused:
             continue
         if change.new is None:
-            context.snapshot.shapes.pop(change.key, None)
+            context.snapshot.pop(change.key)
         else:
-            context.snapshot.shapes[change.key] = change.new.value.shape
+            context.snapshot.put(change.key, change.new.value.shape)

@@ -23,7 +23,7 @@ from holdfast.agent.dataplane.linux.event_handler import EventHandler
 from holdfast.agent.dataplane.linux.event_socket import EventSocket, Overrun
 from holdfast.agent.dataplane.linux.exclusive import NamespaceLock, missing_capability
 from holdfast.agent.dataplane.linux.routes import direct_device, own_rules
-from holdfast.agent.dataplane.linux.snapshot import KernelSnapshot, take
+from holdfast.agent.dataplane.linux.snapshot import KernelSnapshot, retake, take
 from holdfast.agent.tunnel_mac import tunnel_mac
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import socket as netlink
@@ -94,9 +94,7 @@ class LinuxDataplane:
                     raise
         refused = {change.key for change, answer in zip(changes, answers, strict=True) if answer is not None}
         self._events.refused.difference_update(change.key for change in changes)
-        if refused:
-            self._events.invalidate()  # a refusal means that the snapshot is wrong
-            self._events.refused |= refused
+        self._events.refuse(refused)
         return answers
 
     def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
@@ -130,13 +128,18 @@ class LinuxDataplane:
         await asyncio.sleep(0)
         # A tunnel may stop being ours without any change in the kernel: other hosts know us by another MAC now.
         has_other_tunnels = self._context.devices.tunnel_numbers() != self._context.snapshot.tunnels
-        if not (self._events.is_stale or has_other_tunnels or force):
+        is_stale = self._events.is_stale or has_other_tunnels or force
+        if not (is_stale or self._events.stale):
             return
         # Events from here on happened after the read began, and are applied to its result.
+        context = self._context
         with _kernel_errors():
-            context = self._context
-            taking = take(context.kernel, self._settings, context.devices, context.snapshot)
-            context.snapshot = await in_turns(taking)
+            if is_stale:
+                taking = take(context.kernel, self._settings, context.devices, context.snapshot)
+                context.snapshot = await in_turns(taking)
+            else:
+                stale = frozenset(self._events.stale)
+                await in_turns(retake(context.kernel, self._settings, context.devices, stale, context.snapshot))
         self._events.snapshot_taken()
         await in_turns(self._read_events())
 

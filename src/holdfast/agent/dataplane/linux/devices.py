@@ -37,21 +37,21 @@ class Devices:
         self._settings = settings
         self._macs = macs
         self.links: dict[str, Link] = {}
+        self.names: dict[int, str] = {}
+        """Names by number."""
         self.networks: frozenset[ifaddr.ConnectedNetwork] = frozenset()
         self._devices_towards: dict[bytes, int | None] = {}
         self.read()
 
     def read(self) -> None:
         """Read devices and networks again."""
-        self.links = links.dump(self._kernel)
+        found_links = links.dump(self._kernel)
         found = frozenset(ifaddr.connected_networks(self._kernel))
+        self.links = found_links
+        self.names = {link.number: name for name, link in found_links.items()}
         if found != self.networks:
             self.networks = found
             self._devices_towards = {}
-
-    def names(self) -> dict[int, str]:
-        """Names by number."""
-        return {link.number: name for name, link in self.links.items()}
 
     def tunnel_names(self) -> Set[str]:
         """Names of our tunnel devices, whether they exist or not."""
@@ -107,8 +107,8 @@ class Devices:
 
     def towards(self, address: bytes) -> Link | None:
         """Device on whose network that address is."""
-        number = self.number_towards(address)
-        return next((link for link in self.links.values() if link.number == number), None)
+        name = self.names.get(self.number_towards(address) or 0)
+        return None if name is None else self.links[name]
 
     def number_towards(self, address: bytes) -> int | None:
         """Number of that device; cached, because every full read asks for that of every peer."""

@@ -8,11 +8,11 @@ snapshot stale, and the kernel is read again.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute
 from holdfast.agent.dataplane.linux.context import LinuxContext
-from holdfast.agent.dataplane.linux.snapshot import MAC_BITS, SOCKET_FAMILIES
+from holdfast.agent.dataplane.linux.snapshot import MAC_BITS, SOCKET_FAMILIES, Place
 from holdfast.netlink import ifaddr, links, neighbours, nexthops, routes, rules, wire
 from holdfast.netlink.wire import Message
 
@@ -29,6 +29,8 @@ class EventHandler:
         """Anything may have changed."""
         self.is_stale = True
         """The snapshot cannot be used until it is taken again."""
+        self.stale: set[Place] = set()
+        """Parts of it that cannot be used until they are taken again."""
         self._devices = dict(context.devices.links)
         """Devices as of the last comparison."""
         self._went_down: set[int] = set()
@@ -62,9 +64,17 @@ class EventHandler:
         """Make the snapshot stale, so that it is taken again before it is used."""
         self.is_stale = True
 
+    def refuse(self, keys: Set[ClaimKey]) -> None:
+        """Note that the kernel refused changes of these objects: the snapshot is wrong about them, or knows nothing of
+        a foreign object in their place. Nexthops are what routes are read by, so with one of them all is read again."""
+        self.refused |= keys
+        self.stale |= {(key.kind, key.family) for key in keys}
+        self.is_stale |= any(key.kind is ClaimKind.NEXTHOP for key in keys)
+
     def snapshot_taken(self) -> None:
         """Use the snapshot again."""
         self.is_stale = False
+        self.stale.clear()
 
     def events_lost(self) -> None:
         """Treat everything as changed, because some events did not arrive."""
@@ -96,8 +106,8 @@ class EventHandler:
     def _compare_devices(self) -> None:
         """Compare devices by level, not by edge: events may be older than our last read; only a device that went down
         is taken from the event itself."""
-        self._devices_changed = False
         self._context.devices.read()
+        self._devices_changed = False  # protection: N23, not before: an interrupted read would forget the event
         before, self._devices = self._devices, dict(self._context.devices.links)
         # A peer that is reached directly may be behind another device now.
         has_other_networks = self._context.devices.networks != self._networks
@@ -121,13 +131,9 @@ class EventHandler:
         # The kernel drops the nexthops of a device that goes down, and silently the routes to it.
         if old is not None and old.number in self._context.snapshot.nexthop_devices:
             self._everything_changed = True
-        local = self._local(name)
-        self.is_stale |= bool(local)
+        local = self._context.snapshot.routes_like(LocalRoute(name))
+        self.stale |= {(key.kind, key.family) for key in local}
         self.keys |= local
-
-    def _local(self, interface: str) -> set[ClaimKey]:
-        route = LocalRoute(interface)
-        return {key for key, shape in self._context.snapshot.shapes.items() if shape == route}
 
     def _neighbour(self, message: Message) -> None:
         family = message.body[0]
@@ -159,7 +165,7 @@ class EventHandler:
     def _deleted(self, keys: Iterable[ClaimKey]) -> None:
         """Take out objects that the kernel has deleted; one that we did not know was deleted by us."""
         for key in keys:
-            if self._context.snapshot.shapes.pop(key, None) is not None:
+            if self._context.snapshot.pop(key) is not None:
                 self.keys.add(key)
 
 

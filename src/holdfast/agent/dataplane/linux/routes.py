@@ -125,8 +125,8 @@ class NexthopWriter:
         duplicates = ids.duplicates(octets(key))
         if not duplicates:
             return {}
-        shapes = context.snapshot.shapes.values()
-        unused = [number for number in duplicates if snapshot.by_nexthop_id(number) not in shapes]
+        known = context.snapshot
+        unused = [number for number in duplicates if not known.routes_like(snapshot.by_nexthop_id(number))]
         refused = context.remove([key] * len(unused), nexthops.removals(unused)) if unused else {}
         if refused:
             return refused

@@ -7,7 +7,7 @@ nothing else can be pruned (N14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from itertools import islice, repeat
 from typing import NamedTuple, TypeVar, cast
 
@@ -36,9 +36,15 @@ SOCKET_FAMILIES = {4: neighbours.IPV4, 6: neighbours.IPV6}
 MAC_BITS = 48
 FAMILY_OF = {4: 4, 16: 6}
 """By the number of octets of an address."""
+TUNNEL_KINDS = (ClaimKind.FORWARDING, ClaimKind.NEIGHBOUR)
+TUNNEL_PLACES = frozenset((kind, family) for kind in TUNNEL_KINDS for family in FAMILIES)
 _AT_A_TIME = 1_000
 
 V = TypeVar("V")
+
+
+Place = tuple[ClaimKind, int]
+"""Kind and family: objects that are read together."""
 
 
 class ClaimColumns(NamedTuple):
@@ -61,11 +67,13 @@ class KernelSnapshot:
         """Devices that our nexthops lead through."""
         self.tunnels: Mapping[int, int] = {}
         """Families of our tunnel devices, by number, when the snapshot was taken."""
-        self._known: dict[tuple[ClaimKind, int], ClaimColumns] = dict(before._known) if before is not None else {}
+        self._known: dict[Place, ClaimColumns] = dict(before._known) if before is not None else {}
+        self._routes: dict[Shape, set[ClaimKey]] | None = None
+        """Index of the routes, if one was needed since the snapshot was taken."""
 
     def add(
         self,
-        place: tuple[ClaimKind, int],
+        place: Place,
         keys: list[int],
         lengths: list[int],
         values: Sequence[V],
@@ -84,13 +92,41 @@ class KernelSnapshot:
         self.shapes.update(known.claims)
         yield
 
-    def drop_routes_via(self, gateways: Collection[str]) -> None:
+    def put(self, key: ClaimKey, shape: Shape) -> None:
+        self.pop(key)
+        self.shapes[key] = shape
+        if self._routes is not None and key.kind is ClaimKind.ROUTE:
+            self._routes.setdefault(shape, set()).add(key)
+
+    def pop(self, key: ClaimKey) -> Shape | None:
+        """Take an object out; None if it is not in it."""
+        shape = self.shapes.pop(key, None)
+        if shape is not None and self._routes is not None and key.kind is ClaimKind.ROUTE:
+            self._routes[shape].discard(key)
+        return shape
+
+    def routes_like(self, shape: Shape) -> Set[ClaimKey]:
+        """Routes of that shape. The first call after a read of the kernel indexes them; events ask again and again."""
+        if self._routes is None:
+            self._routes = {}
+            for key, one in self.shapes.items():
+                if key.kind is ClaimKind.ROUTE:
+                    self._routes.setdefault(one, set()).add(key)
+        return self._routes.get(shape, frozenset())
+
+    def drop_routes_via(self, gateways: Iterable[str]) -> None:
         """Drop the routes of a deleted nexthop, as the kernel does."""
-        dropped = [
-            key for key, shape in self.shapes.items() if isinstance(shape, RemoteRoute) and shape.via in gateways
-        ]
-        for key in dropped:
-            del self.shapes[key]
+        for gateway in gateways:
+            for key in list(self.routes_like(RemoteRoute(gateway))):
+                self.pop(key)
+
+    def replace(self, places: Collection[Place], part: KernelSnapshot) -> None:
+        """Take over the objects of these kinds and families."""
+        for key in [key for key in self.shapes if key[:2] in places]:
+            self.pop(key)
+        for key, shape in part.shapes.items():
+            self.put(key, shape)
+        self._known |= {place: part._known[place] for place in places if place in part._known}
 
 
 def take(kernel: Netlink, settings: LinuxSettings, devices: Devices, before: KernelSnapshot) -> Steps[KernelSnapshot]:
@@ -105,6 +141,24 @@ def take(kernel: Netlink, settings: LinuxSettings, devices: Devices, before: Ker
     for family in FAMILIES:
         yield from take_routes(kernel, settings, devices, family, snapshot)
     return snapshot
+
+
+def retake(
+    kernel: Netlink, settings: LinuxSettings, devices: Devices, places: Set[Place], into: KernelSnapshot
+) -> Steps[None]:
+    """Read again the objects of these places, which are all but nexthops. Raises `DumpInterrupted` and OSError, and
+    leaves the snapshot as it was then."""
+    part = KernelSnapshot(settings.first_nexthop, into)
+    part.nexthop_ids = into.nexthop_ids
+    on_tunnels = {(kind, family) for _, family in places & TUNNEL_PLACES for kind in TUNNEL_KINDS}
+    for kind, family in sorted(places - TUNNEL_PLACES):
+        if kind is ClaimKind.RULE:
+            take_rules(kernel, settings, family, part)
+        else:
+            yield from take_routes(kernel, settings, devices, family, part)
+    for family in sorted({family for _, family in on_tunnels}):
+        yield from take_tunnel(kernel, settings, devices, family, part)
+    into.replace(places | on_tunnels, part)
 
 
 def take_rules(kernel: Netlink, settings: LinuxSettings, family: int, into: KernelSnapshot) -> None:
@@ -135,7 +189,7 @@ def take_tunnel(
 
 def take_nexthops(kernel: Netlink, settings: LinuxSettings, devices: Devices, into: KernelSnapshot) -> Steps[None]:
     """Read our nexthops, and reserve every ID that another program uses."""
-    tunnels, names = devices.tunnel_numbers(), devices.names()
+    tunnels, names = devices.tunnel_numbers(), devices.names
     vxlan, direct = NexthopEntry(Mode.VXLAN), NexthopEntry(Mode.DIRECT)
     found = yield from nexthops.dump_steps(kernel)
     for at, (number, gateway, device, protocol) in enumerate(found):
@@ -163,7 +217,7 @@ def take_routes(
     table = yield from routes.dump_steps(kernel, mark(settings), SIZES[family])
     shapes: list[Shape | None] = list(map(into.nexthop_ids.routes.get, table.nexthops))
     if None in shapes:
-        names = devices.names()
+        names = devices.names
         shapes = [shape or _unwanted_shape(table, at, names) for at, shape in enumerate(shapes)]
     yield from into.add((ClaimKind.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", shapes), iter)
 
