@@ -1,38 +1,49 @@
 """ML2 mechanism driver `holdfast`: binds ports as taps, and records every change in the outbox.
 
-Every hook writes one keys-only row in the transaction of the change. Nothing happens after the commit: the syncer polls
-the outbox. Groups, rules, floating addresses and QoS policies have no hook in ML2; they come as PRECOMMIT
-events of their own plugins.
+Every hook writes one keys-only row in the transaction of the change. After the commit of a port it only looks, from
+time to time, whether anybody takes these rows: the syncer polls the outbox. Groups, rules, floating addresses and QoS
+policies have no hook in ML2; they come as PRECOMMIT events of their own plugins.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import Any
 
 from neutron.plugins.ml2.drivers import mech_agent
 from neutron_lib import constants
 from neutron_lib.api.definitions import portbindings
 from neutron_lib.callbacks import events, registry, resources
+from neutron_lib.db import api as db_api
 from neutron_lib.services.qos import base as qos_base
 from neutron_lib.services.qos import constants as qos
 from oslo_config import cfg
+from sqlalchemy import func, select
 
 from holdfast.openstack.agent_type import AGENT_TYPE
+from holdfast.openstack.leader_question import why_nobody_leads
 from holdfast.openstack.options import OPTIONS, SECTION
 from holdfast.openstack.outbox import Changed, record, record_port_of
-from holdfast.openstack.worker import HoldfastServer, holdfast_arguments
+from holdfast.openstack.tables import OUTBOX
+from holdfast.openstack.unattended import UnattendedOutbox
+from holdfast.openstack.worker import HoldfastServer, calico_conf, config_files, holdfast_arguments
+from holdfast.runtime.clock import SystemClock
 
 _VIF_TYPE = "tap"
 _NETWORK_TYPES = (constants.TYPE_LOCAL, constants.TYPE_FLAT)
+
+LOG = logging.getLogger(__name__)
 
 cfg.CONF.register_opts(OPTIONS, SECTION)
 
 
 class HoldfastDriver(mech_agent.SimpleAgentMechanismDriverBase):  # type: ignore[misc]
-    """The driver. It needs no connection to etcd: it works while etcd is away."""
+    """The driver. It works while etcd is away: it asks there only why changes wait."""
 
     def __init__(self) -> None:
         super().__init__(AGENT_TYPE, _VIF_TYPE, {portbindings.CAP_PORT_FILTER: True})
+        self._outbox = UnattendedOutbox(lambda: why_nobody_leads(calico_conf(cfg.CONF), config_files(cfg.CONF)))
 
     def initialize(self) -> None:
         _subscribe()
@@ -75,6 +86,18 @@ class HoldfastDriver(mech_agent.SimpleAgentMechanismDriverBase):  # type: ignore
     def create_subnet_precommit(self, context: Any) -> None:
         record(context.plugin_context.session, Changed.SUBNET, context.current["id"])
 
+    def create_port_postcommit(self, context: Any) -> None:
+        """Warn if nobody takes the changes; a failed look must not fail a change that is committed."""
+        try:
+            warning = self._outbox.look(partial(_oldest, context.plugin_context), SystemClock().now())
+        except Exception as error:  # noqa: BLE001 -- whatever Neutron's session raises
+            warning = f"cannot look at the outbox: {error}"
+        if warning:
+            LOG.warning("holdfast: %s", warning)
+
+    update_port_postcommit = create_port_postcommit
+    delete_port_postcommit = create_port_postcommit
+
     update_subnet_precommit = create_subnet_precommit
     delete_subnet_precommit = create_subnet_precommit
 
@@ -102,6 +125,13 @@ class HoldfastQos(qos_base.DriverBase):  # type: ignore[misc]
 
     create_policy_precommit = update_policy_precommit
     delete_policy_precommit = update_policy_precommit
+
+
+def _oldest(context: Any) -> int | None:
+    """The id of the oldest row of the outbox; None if there is none."""
+    with db_api.CONTEXT_READER.using(context):
+        number: int | None = context.session.execute(select(func.min(OUTBOX.c.id))).scalar_one()
+    return number
 
 
 def _subscribe() -> None:

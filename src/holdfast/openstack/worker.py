@@ -16,16 +16,24 @@ from typing import Any, NoReturn
 
 from neutron_lib import worker
 
-from holdfast.openstack.server_command import calico_options, server_command
+from holdfast.openstack.server_command import CalicoOptions, calico_options, server_command
 
 _PR_SET_PDEATHSIG = 1
 
 
+def calico_conf(conf: Any) -> CalicoOptions:
+    """Section `[calico]`, as Neutron has read it."""
+    return calico_options(partial(getattr, conf.calico))
+
+
+def config_files(conf: Any) -> list[str]:
+    """The files that Neutron has read."""
+    return [str(Path(file).resolve()) for file in conf.config_file]
+
+
 def holdfast_arguments(conf: Any) -> list[str]:
     """The command line, from the options of neutron.conf."""
-    files = [str(Path(file).resolve()) for file in conf.config_file]
-    options = calico_options(partial(getattr, conf.calico))
-    return server_command(sys.executable, options, files, conf.config_dirs)
+    return server_command(sys.executable, calico_conf(conf), config_files(conf), conf.config_dirs)
 
 
 class HoldfastServer(worker.BaseWorker):  # type: ignore[misc]

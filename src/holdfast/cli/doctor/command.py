@@ -73,6 +73,10 @@ async def examine(store: Store, options: EtcdOptions) -> list[Finding]:
     members = await store.status()
     findings = [*_versions(members), *_agreement(members), *[one async for one in _silent(members, options)]]
     findings += _space(members, await store.alarms())
+    if options.config.inventory.is_neutron:
+        from holdfast.cli.doctor import inventory as inventory_checks
+
+        findings.append(await inventory_checks.examine_leader(store, options.region))
     findings += await identity_checks.examine(store, options.region, options.state_folder)
     return findings + await _unreadable_keys(store, options.region)
 

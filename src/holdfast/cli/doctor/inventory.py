@@ -14,11 +14,14 @@ from holdfast.config.schema.scalars import printable
 from holdfast.config.sections.inventory import InventorySettings
 from holdfast.inventory.api import DatabaseAway, OutboxRow
 from holdfast.inventory.kinds import KINDS
-from holdfast.inventory.open import configured_engine
+from holdfast.inventory.open import NoInventory, configured_engine, open_backend
 from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
+from holdfast.model.control.leader import LEADER
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.server.syncer.keys import RegionKeys
+from holdfast.store.api import Store
 
 _PAGE = 5_000
 _USUAL = timedelta(seconds=30)
@@ -26,6 +29,9 @@ _USUAL = timedelta(seconds=30)
 
 
 def examine(config: InventorySettings, region: Region) -> Iterator[Finding]:
+    if config.is_neutron:
+        yield from _neutron(config, region)
+        return
     try:
         inventory = SqlInventory(configured_engine(config))
     except (SecretRefused, ValueError) as error:
@@ -37,6 +43,39 @@ def examine(config: InventorySettings, region: Region) -> Iterator[Finding]:
         yield Finding(Severity.WRONG, "inventory", str(away))
     finally:
         inventory.close()
+
+
+def _neutron(config: InventorySettings, region: Region) -> Iterator[Finding]:
+    try:
+        backend = open_backend(config, region)
+    except (NoInventory, ValueError) as error:
+        yield Finding(Severity.WRONG, "inventory", str(error))
+        return
+    try:
+        rows = len(backend.inventory().outbox(_PAGE))
+        more = "or more" if rows == _PAGE else "changes"
+        yield Finding(
+            Severity.GOOD, "inventory", f"Neutron's database is reachable; {rows:,} {more} wait for the leader"
+        )
+    except DatabaseAway as away:
+        yield Finding(Severity.WRONG, "inventory", str(away))
+    finally:
+        backend.close()
+
+
+async def examine_leader(store: Store, region: Region) -> Finding:
+    """Check that a server leads; nobody else writes Neutron's changes to the store."""
+    leader = await store.get(LEADER.key(region, "leader"))
+    if leader is None:
+        sentence = "no server leads, so no change of Neutron reaches etcd: start neutron-periodic-workers"
+        return Finding(Severity.WRONG, "leader", sentence)
+    found = LEADER.decode(leader.key, leader.value)
+    if isinstance(found, Bad):
+        return Finding(Severity.WRONG, "leader", f"the leader key cannot be read: {printable(str(found))}")
+    if not found.boot_id:
+        sentence = f"networking-calico leads from {printable(found.host)}: stop its server, so that ours can lead"
+        return Finding(Severity.WRONG, "leader", sentence)
+    return Finding(Severity.GOOD, "leader", f"{printable(found.name)} leads")
 
 
 def _outbox(inventory: SqlInventory, region: Region) -> Iterator[Finding]:
