@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
+
 from holdfast.agent.claims import ClaimKey, NeighbourEntry, RemoteRoute, neighbour, nexthop, route
-from holdfast.model.calico.host import HOST
+from holdfast.model.calico.host import HOST, REGION_LABEL
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
-from tests.agent.harness import REGION, HostHarness, Ids, another_store
+from tests.agent.harness import REGION, HostHarness, Ids, another_store, host
 from tests.agent.test_reconciler import P1, on_a_site, peer
 from tests.sim.agent_scenario import SwallowingIds
 
@@ -265,6 +267,32 @@ def test_N19_objects_known_only_by_their_tag_stay_until_every_source_is_complete
         site.close()
 
     simulate(1, scenario)
+
+
+@fault("N25", without="holdfast.agent.desired.watcher:_is_foreign", returns=False)
+def test_N25_a_host_of_another_region_is_no_peer_whenever_it_gets_there(tmp_path: Path) -> None:
+    def labelled(name: str, number: int, region: str) -> Put:
+        made = host(name, number)
+        labels = {REGION_LABEL: region} if region else {}
+        made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
+        return Put(HOST.key(REGION, name), HOST.encode(made))
+
+    async def scene(site: HostHarness) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), labelled("b", 2, ""), labelled("z", 1, "other"))
+        fleet.write(fleet.runs("w", "z", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        assert site.shapes == {**peer(1), **peer(2)}
+        assert (site.running.sources.conflicts(), site.running.watchers[0].has_host("z")) == ([], False)
+        fleet.write(labelled("b", 2, "other"))
+        await site.settled()
+        assert site.shapes == peer(1)
+        fleet.write(labelled("b", 2, ""))
+        await site.settled()
+        assert site.shapes == {**peer(1), **peer(2)}
+
+    on_a_site(scene, tmp_path)
 
 
 @fault("C39", without="holdfast.agent.desired.watcher:unreadable_keys", returns=[])

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.inventory.kinds import REGION_LABEL, Thing, name_of
+from holdfast.inventory.kinds import Thing, name_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
-from holdfast.model.calico.host import HOST
+from holdfast.model.calico.host import HOST, REGION_LABEL
 
 
 class EditRefused(Exception):

@@ -16,7 +16,7 @@ from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.calico.host import HOST, Host
+from holdfast.model.calico.host import HOST, Host, region_of
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.calico.subnet import SUBNET, Subnet
 from holdfast.model.fleet.network import NETWORK, Network, network_of
@@ -26,9 +26,6 @@ SERVING: tuple[Kind[Any, Any], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
 
 KINDS: tuple[Kind[Any, Any], ...] = (HOST, NETWORK, SUBNET, ENDPOINT, MIGRATION, *SERVING)
 """Kinds that a SQL inventory holds; those that others depend on come first."""
-
-REGION_LABEL = "holdfast/region"
-"""Hosts of all regions share one prefix in the store; this label names the region of a host, if it has one."""
 
 Thing = Host | Network | Subnet | Endpoint | Migration | HealthCheck | Backend | Frontend
 
@@ -69,11 +66,6 @@ def addresses_of(thing: Thing) -> Sequence[str]:
         case _:
             found = []
     return sorted(set(found))
-
-
-def region_of(labels: Any, region: Region) -> bool:
-    """Tell whether a host with these labels belongs to the region."""
-    return bool(labels.get(REGION_LABEL, "") == region.name)
 
 
 def belongs(kind: Kind[Any, Any], key: bytes, thing: Any, region: Region) -> bool:

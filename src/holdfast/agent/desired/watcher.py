@@ -18,12 +18,12 @@ from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
 from holdfast.agent.desired.peers import LocalHost
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.agent.tunnel_mac import TunnelMacs
-from holdfast.model.base.bad import Bad
+from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.calico.host import HOST, Host
+from holdfast.model.calico.host import HOST, Host, region_of
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope, ScopeKind
@@ -155,7 +155,7 @@ class SourceWatcher:
 
     def _decode(self, key: bytes, value: bytes) -> Source | Bad:
         decoded: Source | Bad = self._kind(key).decode(key, value)
-        return decoded
+        return _of_other_region(key, self.region) if _is_foreign(decoded, self.region) else decoded
 
     def _kind(self, key: bytes) -> Kind[Any, Any]:
         return next(kind for prefix, kind in zip(self._objects.prefixes, KINDS, strict=True) if key.startswith(prefix))
@@ -232,6 +232,16 @@ class SourceWatcher:
     def _holder(self, key: ClaimKey) -> str:
         owned = self._owner_of(key)
         return owned.value.owner.endpoint if owned is not None and owned.source == self.name else ""
+
+
+def _is_foreign(decoded: Source | Bad, region: Region) -> bool:
+    """Return whether this is a host of another region. Hosts of all regions share one prefix, and their underlays may
+    overlap: as peers they would take each other's neighbours."""
+    return isinstance(decoded, Host) and not region_of(decoded.metadata.labels, region)  # protection: N25
+
+
+def _of_other_region(key: bytes, region: Region) -> Bad:
+    return Bad(key, BadReason.OTHER_KIND, f"this host belongs to another region than {region.segment}")
 
 
 def _named(mirror: Mirror[Any]) -> str:

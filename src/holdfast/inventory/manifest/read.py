@@ -25,12 +25,12 @@ from holdfast.config.loading.section import Notes, read_section, unfit
 from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, parse
 from holdfast.config.schema.scalars import closest
 from holdfast.inventory.changes import WantedObject, wanted
-from holdfast.inventory.kinds import KINDS, REGION_LABEL, SERVING, Thing, name_of
+from holdfast.inventory.kinds import KINDS, SERVING, Thing, name_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.name import NameRefused, join
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec, read_name
-from holdfast.model.calico.host import HOST, Host, HostSpec
+from holdfast.model.calico.host import HOST, REGION_LABEL, Host, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.calico.subnet import Subnet
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network

@@ -13,10 +13,10 @@ import msgspec
 import yaml
 
 from holdfast.config.schema.scalars import show_duration
-from holdfast.inventory.kinds import REGION_LABEL, host_of
+from holdfast.inventory.kinds import host_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import Endpoint
-from holdfast.model.calico.host import Host
+from holdfast.model.calico.host import REGION_LABEL, Host
 from holdfast.model.calico.migration import Migration
 from holdfast.model.calico.subnet import Subnet
 from holdfast.model.fleet.network import NETWORK_LABEL

@@ -13,13 +13,12 @@ from sqlalchemy.dialects.mysql import Insert
 from sqlalchemy.sql.elements import ColumnElement
 
 from holdfast.inventory.api import ChangedKeys, DatabaseAway, Fence, ObservedRow
-from holdfast.inventory.kinds import REGION_LABEL
 from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
 from holdfast.inventory.sql.schema import CHANGES, CONTROL, OBJECTS, ControlTables
 from holdfast.model.base.bad import Bad
-from holdfast.model.calico.host import HOST
+from holdfast.model.calico.host import HOST, REGION_LABEL
 from holdfast.store.api import prefix_end
 
 T = TypeVar("T")

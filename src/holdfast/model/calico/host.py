@@ -11,7 +11,11 @@ from holdfast.model.base.address import address, family, interface, mac
 from holdfast.model.base.keys import calico, named
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import segment
+from holdfast.model.base.region import Region
 from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
+
+REGION_LABEL = "holdfast/region"
+"""Hosts of all regions share one prefix in the store; this label names the region of a host, if it has one."""
 
 
 class HostAddress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -77,6 +81,11 @@ class Host(Resource[HostSpec], frozen=True, gc=False, tag="Node"):
         bgp = self.spec.bgp or Bgp()
         known = (bgp.ipv4_address, bgp.ipv6_address, *(each.address for each in self.spec.addresses))
         return next((text.partition("/")[0] for text in known if text and family(text) == version), None)
+
+
+def region_of(labels: Mapping[str, str], region: Region) -> bool:
+    """Tell whether a host with these labels belongs to the region."""
+    return labels.get(REGION_LABEL, "") == region.name
 
 
 def _addresses(host: Host) -> str:

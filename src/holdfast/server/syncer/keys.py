@@ -11,13 +11,12 @@ from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from holdfast.inventory.kinds import REGION_LABEL, region_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.calico.cluster import CLUSTER, DEFAULT, FELIX_CONFIGURATION
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.model.calico.host import HOST
+from holdfast.model.calico.host import HOST, REGION_LABEL, region_of
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.calico.policy import POLICY
 from holdfast.reconcile import Kinds

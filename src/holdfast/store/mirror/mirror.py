@@ -351,6 +351,10 @@ class Mirror(Generic[T]):
                         after = objects[key] = decoded
                 elif decoded.reason is not _NOT_OURS:
                     self._keep_last_good(state, decoded, key, before)
+                else:
+                    after = None
+                    for kept in state.objects, state.bad, state.good:
+                        kept.pop(key, None)
                 revisions[key] = entry.mod_revision
                 if self._keep_created:
                     _set_created(state.created, entry)
