@@ -58,3 +58,10 @@ def test_an_endpoint_is_shown_by_the_name_that_the_inventory_has_for_it(
     assert subject.show(status) == f"endpoint {name}"
     subject.bindings.add([key])
     assert subject.show(status) == f"endpoint {name}"
+
+
+@given(REGIONS, st.text("ab-%2f/é\x07.", max_size=12), st.text("ab-%2f/é\x07.", max_size=12))
+def test_a_key_is_readable_for_the_worker_exactly_if_it_can_be_parsed(region: Region, workload: str, end: str) -> None:
+    key = ENDPOINT_STATUS.prefix(region) + f"r1/workload/holdfast/{workload}/endpoint/{end}".encode()
+    found, name = EndpointRules(region).decode(key, b'{"status":"up"}'), ENDPOINT_STATUS.parse(key, region)
+    assert (found if isinstance(found, Bad) else None) == (name if isinstance(name, Bad) else None)

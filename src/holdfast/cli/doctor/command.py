@@ -78,7 +78,7 @@ async def examine(store: Store, options: EtcdOptions) -> list[Finding]:
 
         findings.append(await inventory_checks.examine_leader(store, options.region))
     findings += await identity_checks.examine(store, options.region, options.state_folder)
-    return findings + await _unreadable_keys(store, options.region)
+    return findings + await unreadable_keys(store, options.region)
 
 
 def _versions(members: Sequence[MemberStatus]) -> Iterator[Finding]:
@@ -145,19 +145,17 @@ def _space(members: Sequence[MemberStatus], alarms: Sequence[str]) -> Iterator[F
         yield Finding(Severity.GOOD, "space", f"{size} (etcd's default quota is {_QUOTA // 2**30} GiB)")
 
 
-async def _unreadable_keys(store: Store, region: Region) -> list[Finding]:
+async def unreadable_keys(store: Store, region: Region) -> list[Finding]:
     bad: dict[bytes, Bad] = {}
     count = 0
     for kind in KINDS:
         async for page in store.list(kind.prefix(region)):
             for entry in page.entries:
-                found = kind.parse(entry.key, region)
-                if isinstance(found, Bad) and found.reason is BadReason.OTHER_KIND:
-                    continue
-                count += 1
-                value = found if isinstance(found, Bad) else kind.decode(entry.key, entry.value)
-                if isinstance(value, Bad):
-                    bad[entry.key] = value
+                found = kind.read(entry.key, entry.value, region)
+                if not isinstance(found, Bad):
+                    count += 1
+                elif found.reason is not BadReason.OTHER_KIND:
+                    bad[entry.key] = found
     if not bad:
         return [Finding(Severity.GOOD, "keys", f"all {count:,} keys are readable")]
     lines = [

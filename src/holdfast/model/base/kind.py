@@ -89,6 +89,11 @@ class Kind(Generic[T, N]):
             return Bad(key, reason_for(error), shortened(str(error))) if old is None else old
         return obj
 
+    def read(self, key: bytes, value: bytes, region: Region) -> T | Bad:
+        """The object at a key whose name was not checked yet: both must be readable."""
+        name = self.parse(key, region)
+        return name if isinstance(name, Bad) else self.decode(key, value)
+
     def encode(self, obj: T, over: bytes | None = None) -> bytes:
         """Encode the object canonically; over an old value, keeps the unknown fields of that value."""
         if over is None or len(over) > codec.VALUE_LIMIT:

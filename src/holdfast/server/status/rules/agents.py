@@ -39,7 +39,12 @@ class AgentRules:
         self.hosts: Collection[bytes] = ()
 
     def decode(self, key: bytes, value: bytes) -> AgentStatus | Bad:
-        return AGENT_STATUS.decode(key, value) if is_report_of_agent(key, self._start) else NOT_OURS
+        if not is_report_of_agent(key, self._start):
+            return NOT_OURS
+        name = None if key in self.reports else AGENT_STATUS.parse(key, self.region)  # a known key had a readable name
+        if isinstance(name, Bad) and name.reason is BadReason.STRANGE_KEY:
+            return name
+        return AGENT_STATUS.decode(key, value)
 
     def affected(self, deltas: Sequence[Delta[AgentStatus]]) -> Iterable[bytes]:
         """Keys to compare again after these changes of reports."""

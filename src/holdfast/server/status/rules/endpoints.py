@@ -7,6 +7,7 @@ value is kept and shown as unknown. An unreadable value is present, and leaves t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -27,6 +28,8 @@ _SEEN = {state: EndpointSeen(observed) for state, observed in _STATES.items()}
 _UNREPORTED = EndpointSeen(ObservedState.DOWN)
 _UNKNOWN = {state: EndpointSeen(state, known=False) for state in ObservedState}
 _MOST_REMEMBERED = 1_000
+_is_plain = re.compile(rb"[\w.-]+/workload/[\w.-]+/(?:[\w.-]|%2f)+/endpoint/[\w.-]+").fullmatch
+"""Recognises the keys of nearly all endpoints, at a quarter of what parsing them costs: they are readable."""
 
 
 class Alive:
@@ -66,6 +69,10 @@ class EndpointRules:
                 return NOT_OURS
             self._reported.add(self.host(key))
             return ALIVE
+        if key not in self.reports and not _is_plain(key, self._start):
+            name = ENDPOINT_STATUS.parse(key, self.region)
+            if isinstance(name, Bad):
+                return name
         known = self._decoded.get(value)
         if known is not None:
             return known
