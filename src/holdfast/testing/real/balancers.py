@@ -38,6 +38,7 @@ def configuration(
     frontend: str = "",
     families: Sequence[int] = (4, 6),
     weights: Mapping[str, int] | None = None,
+    snat: bool = False,
 ) -> Sequence[str]:
     """Return a configuration of three servers behind a VIP of each family. `warm_up` and `window` are the two start-up
     delays; `frontend` goes into both frontends."""
@@ -64,7 +65,7 @@ def configuration(
         f"  startup-min-delay: {warm_up}",
         f"  startup-max-delay: {window}",
         f"  sync-interval: {sync}",
-        "  dataplane: {kind: nftables}",
+        f"  dataplane: {{kind: nftables, snat: {str(snat).lower()}}}",
         f"  healthchecks: {{web: {{type: http, interval: {probe}, timeout: 5s, fall: {FALL}}}}}",
         "  backends:",
         *backends,

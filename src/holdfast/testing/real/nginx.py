@@ -1,4 +1,4 @@
-"""nginx as a web server for tests: a single process that answers every request with its name."""
+"""nginx as a web server for tests: a single process that answers every request with its name, except /large."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from holdfast.testing.real.netns import Namespace
 from holdfast.testing.real.processes import Process, tool, wait_until
 
 PORT = 80
+LARGE = 1 << 18
+"""Bytes of /large, many packets."""
 _CONFIGURATION = """\
 daemon off;
 master_process off;
@@ -25,6 +27,7 @@ http {{
   server {{
     listen {port} backlog=4096;
     listen [::]:{port} backlog=4096 ipv6only=on;
+    location = /large {{ root {folder}; }}
     location / {{ default_type text/plain; return 200 "{name}\\n"; }}
   }}
 }}
@@ -38,6 +41,7 @@ class Nginx:
         self.name = namespace.name
         folder = home / self.name
         folder.mkdir()
+        (folder / "large").write_bytes(bytes(LARGE))
         file = folder / "nginx.conf"
         file.write_text(_CONFIGURATION.format(folder=folder, name=self.name, port=PORT))
         command = namespace.command(tool("nginx"), "-e", str(folder / "error.log"), "-c", str(file))
