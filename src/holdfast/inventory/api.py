@@ -109,6 +109,11 @@ class Inventory(Protocol):
         """The kinds that it holds; those that others depend on come first."""
         ...
 
+    @property
+    def is_editable(self) -> bool:
+        """Tell whether operators edit its objects through Holdfast, and can undo their edits and import objects."""
+        ...
+
     def snapshot(self) -> InventorySnapshot: ...
 
     def read_keys(self, keys: Collection[bytes]) -> Sequence[Row]:

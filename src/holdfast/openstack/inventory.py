@@ -22,7 +22,6 @@ from holdfast.inventory.sql.engine import is_mysql, reading, translated_errors
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
 from holdfast.model.base.kind import Kind
-from holdfast.model.base.name import NameRefused, split
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.control.mark import Mark
@@ -31,7 +30,7 @@ from holdfast.openstack.objects import NeutronObjects, WantedKey, resources_at
 from holdfast.openstack.outbox import Changed
 from holdfast.openstack.scope import CheckScope
 from holdfast.openstack.tables import CONTROL, OUTBOX, SETTLED
-from holdfast.openstack.translate.keys import KINDS, keys_of
+from holdfast.openstack.translate.keys import KINDS, keys_of, named_key, named_resource
 from holdfast.openstack.translate.settings import TranslationSettings
 
 
@@ -91,6 +90,10 @@ class NeutronInventory(SqlControl):
     def kinds(self) -> Sequence[Kind[Any, Any]]:
         return KINDS
 
+    @property
+    def is_editable(self) -> bool:
+        return False
+
     def snapshot(self) -> NeutronSnapshot:
         return NeutronSnapshot(self.engine, self._objects)
 
@@ -105,17 +108,29 @@ class NeutronInventory(SqlControl):
         return next(iter(self.find_all(kind, [name])), None)
 
     def find_all(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
-        """Objects of ports by the name that stays when they move; a port that migrates is at its source."""
+        """Objects of ports by the name that stays when they move; a port that migrates is at its source. The id of the
+        port, group or subnet alone is a name, too."""
+        resources = {found.id for name in names if (found := named_resource(kind, name)) is not None}
         if kind is not ENDPOINT and kind is not MIGRATION:
-            return self.read_keys([kind.key(self._settings.region, name) for name in names])
-        ids = {port for name in names if (port := _port_in(name))}
+            keys = [key for name in names if (key := named_key(kind, name, self._settings.region)) is not None]
+            return self.read_keys(keys)
         with reading(self.engine) as connection:
-            ports = read.binding_ports(connection, ids)
-        keys = ([each.key for each in keys_of(row, self._settings.region) if each.kind is kind] for row in ports)
-        return self.read_keys({each[0] for each in keys if each})
+            ports = read.binding_ports(connection, resources)
+        each_port = ([each.key for each in keys_of(row, self._settings.region) if each.kind is kind] for row in ports)
+        return self.read_keys({each[0] for each in each_port if each})
 
     def history(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
-        return ()  # Neutron keeps none
+        """The deletes that the mirror has recorded: Neutron keeps no history of its own."""
+        resource, prefix = named_resource(kind, name), kind.prefix(self._settings.region)
+        if resource is None:
+            return ()
+        with reading(self.engine) as connection:
+            gone = mirror.gone(connection, resource.id)
+        return [
+            PastChange(one.revision, key, b"", None, one.who, "", one.at or datetime.now(UTC))
+            for key, one in gone.items()
+            if key.startswith(prefix)
+        ][:last]
 
     def networks(self) -> Mapping[str, int]:
         counts: defaultdict[str, int] = defaultdict(int)
@@ -149,16 +164,15 @@ class NeutronInventory(SqlControl):
             mirror.expect(connection, keys, _newest(connection), self._settings)
 
     def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
-        identity = self.tables.identity
         with reading(self.engine) as connection:
-            after = connection.execute(select(identity.c.witness_after)).scalar_one_or_none() or 0
-            return mirror.witnesses(connection, keys, after, _newest(connection), self._settings)
+            return mirror.witnesses(connection, keys, _newest(connection), self._settings)
 
     def void_witnesses(self, fence: Fence, upto: int | None = None) -> None:
-        identity = self.tables.identity
         with fenced(self.engine, fence, self.tables.fence) as connection:
-            after = _newest(connection) if upto is None else upto
-            connection.execute(update(identity).where(identity.c.witness_after < after).values(witness_after=after))
+            self.void(connection, _newest(connection) if upto is None else upto)
+
+    def void(self, connection: Connection, upto: int) -> None:
+        mirror.void(connection, upto)
 
     def revision(self) -> int:
         with reading(self.engine) as connection:
@@ -199,10 +213,3 @@ def _newest(connection: Connection) -> int:
     waiting: int | None = connection.execute(select(func.max(OUTBOX.c.id))).scalar_one()
     settled: int | None = connection.execute(select(SETTLED.c.settled)).scalar_one_or_none()
     return max(waiting or 0, settled or 0)
-
-
-def _port_in(name: str) -> str | None:
-    try:
-        return split(name, 3)[2]
-    except NameRefused:
-        return None

@@ -25,6 +25,8 @@ from holdfast.openstack.translate.settings import TranslationSettings
 
 _OWNERS = {PORT: (PORTS, "port_id"), GROUP: (GROUPS, "group_id"), SUBNET: (SUBNETS, "subnet_id")}
 _GONE = and_(MIRROR.c.port_id.is_(None), MIRROR.c.group_id.is_(None), MIRROR.c.subnet_id.is_(None))
+_CHANGE = select(func.max(OUTBOX.c.id)).where(OUTBOX.c.resource == MIRROR.c.resource).scalar_subquery()
+"""The newest change of a row's resource that is still in the outbox."""
 _WHO = "neutron"
 
 
@@ -63,20 +65,16 @@ def _present(connection: Connection, resources: Collection[NeutronResource]) -> 
 
 
 def witnesses(
-    connection: Connection, keys: Collection[bytes], after: int, newest: int, settings: TranslationSettings
+    connection: Connection, keys: Collection[bytes], newest: int, settings: TranslationSettings
 ) -> Mapping[bytes, Witness]:
-    """The witnesses of deletes among these keys. Rows recorded up to the revision `after` count only if the outbox has
-    a later change of their resource."""
+    """The witnesses of deletes among these keys."""
     resources = resources_at(keys, settings)
     found = _judged_by_resource(connection, resources, newest, settings)
     left = sorted(resources.keys() - found.keys())
     for batch in batches(left):
-        change = select(func.max(OUTBOX.c.id)).where(OUTBOX.c.resource == MIRROR.c.resource).scalar_subquery()
-        query = select(MIRROR.c.key, MIRROR.c.revision, MIRROR.c.gone_at, change.label("change"))
+        query = select(MIRROR.c.key, MIRROR.c.revision, MIRROR.c.gone_at, _CHANGE.label("change"))
         for row in connection.execute(query.where(MIRROR.c.key.in_(batch), _GONE)):
-            revision = max(row.revision, row.change or 0)
-            if revision > after:
-                found[row.key] = Witness(revision, _WHO, None, row.gone_at)
+            found[row.key] = Witness(max(row.revision, row.change or 0), _WHO, None, row.gone_at)
     return {key: witness for key, witness in found.items() if witness is not None}
 
 
@@ -105,6 +103,14 @@ def _judged_by_resource(
     return found
 
 
+def void(connection: Connection, upto: int) -> None:
+    """Forget the deletes that were witnessed up to a revision. A row whose resource exists witnesses its later delete
+    all the same, however old it is."""
+    known = select(MIRROR.c.key).where(_GONE, MIRROR.c.revision <= upto, func.coalesce(_CHANGE, 0) <= upto)
+    for batch in batches(sorted(connection.execute(known).scalars())):
+        connection.execute(delete(MIRROR).where(MIRROR.c.key.in_(batch)))
+
+
 def _ids(resources: Mapping[bytes, NeutronResource], kind: str) -> set[str]:
     return {each.id for each in resources.values() if each.type == kind}
 
@@ -121,6 +127,13 @@ def prune(connection: Connection, now: datetime, before: datetime, held: Collect
     for batch in batches(sorted(doomed)):
         connection.execute(delete(MIRROR).where(MIRROR.c.key.in_(batch)))
     return len(doomed)
+
+
+def gone(connection: Connection, resource: str) -> dict[bytes, Witness]:
+    """The keys of a resource that was deleted, newest first."""
+    query = select(MIRROR.c.key, MIRROR.c.revision, MIRROR.c.gone_at).where(MIRROR.c.resource == resource, _GONE)
+    rows = connection.execute(query.order_by(MIRROR.c.revision.desc(), MIRROR.c.key))
+    return {row.key: Witness(row.revision, _WHO, None, row.gone_at) for row in rows}
 
 
 def missing(connection: Connection, keys: Collection[bytes], settings: TranslationSettings) -> set[bytes]:

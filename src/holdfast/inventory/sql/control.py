@@ -53,10 +53,15 @@ class SqlControl(ABC):
             if before is None:
                 connection.execute(insert(identity).values(only=1, fleet=fleet))
             elif before != fleet:
-                connection.execute(update(identity).values(fleet=fleet, witness_after=newest))
+                connection.execute(update(identity).values(fleet=fleet))
+                self.void(connection, newest)
 
     @abstractmethod
     def revision(self) -> int: ...
+
+    @abstractmethod
+    def void(self, connection: Connection, upto: int) -> None:
+        """Let no change up to that revision count as a witness."""
 
     def ignored(self) -> Collection[bytes]:
         with reading(self.engine) as connection:

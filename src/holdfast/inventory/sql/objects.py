@@ -86,6 +86,10 @@ class SqlInventory(SqlControl):
     def kinds(self) -> Sequence[Kind[Any, Any]]:
         return KINDS
 
+    @property
+    def is_editable(self) -> bool:
+        return True
+
     def snapshot(self) -> SqlSnapshot:
         return SqlSnapshot(self.engine, self._limits)
 
@@ -159,8 +163,10 @@ class SqlInventory(SqlControl):
 
     def void_witnesses(self, fence: Fence, upto: int | None = None) -> None:
         with fenced(self.engine, fence) as connection:
-            after = newest_revision(connection) if upto is None else upto
-            connection.execute(update(IDENTITY).where(IDENTITY.c.witness_after < after).values(witness_after=after))
+            self.void(connection, newest_revision(connection) if upto is None else upto)
+
+    def void(self, connection: Connection, upto: int) -> None:
+        connection.execute(update(IDENTITY).where(IDENTITY.c.witness_after < upto).values(witness_after=upto))
 
     def revision(self) -> int:
         with reading(self.engine) as connection:

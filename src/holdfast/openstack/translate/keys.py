@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.kind import Kind
-from holdfast.model.base.name import NameRefused
+from holdfast.model.base.name import NameRefused, split
 from holdfast.model.base.region import Region
 from holdfast.model.calico.cluster import CLUSTER, FELIX_CONFIGURATION
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -88,6 +88,30 @@ def resource_at(key: bytes, region: Region) -> NeutronResource | Bad:
             return Bad(key, BadReason.OTHER_KIND, f"names of security groups' policies begin with {POLICY_NAME}")
         return NeutronResource("security-group", name.removeprefix(POLICY_NAME))
     return NeutronResource("subnet" if kind is SUBNET else "fleet", name)
+
+
+def named_resource(kind: Kind[Any, Any], name: str) -> NeutronResource | None:
+    """The resource that an operator means: by the name of its object, or by its id alone."""
+    if kind is ENDPOINT or kind is MIGRATION:
+        return NeutronResource("port", _port_in(name))
+    if kind is POLICY:
+        return NeutronResource("security-group", name.removeprefix(POLICY_NAME))
+    return NeutronResource("subnet", name) if kind is SUBNET else None
+
+
+def named_key(kind: Kind[Any, Any], name: str, region: Region) -> bytes | None:
+    """The key of an object that cannot move; None for a name that no object can have."""
+    try:
+        return kind.key(region, policy_name(name.removeprefix(POLICY_NAME)) if kind is POLICY else name)
+    except NameRefused:
+        return None
+
+
+def _port_in(name: str) -> str:
+    try:
+        return split(name, 3)[2]
+    except NameRefused:
+        return name
 
 
 def wanted_now(key: bytes, port: PortRow | None, region: Region) -> bytes | None:
