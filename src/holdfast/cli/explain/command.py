@@ -21,7 +21,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "host": host.lines,
     "route": route.lines,
     "server": server.lines,
-    **dict.fromkeys(("endpoint", "migration", "network", "subnet", "health-check"), inventory.lines),
+    **dict.fromkeys(("endpoint", "migration", "network", "policy", "subnet", "health-check"), inventory.lines),
 }
 
 
@@ -57,8 +57,9 @@ def _query(kind: str, name: str, to: str | None, seen_from: str | None, runtime:
 def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | None, runtime: Path) -> None:
     """Explain the state of one object: what is wanted, what is programmed, and what is between them.
 
-    KIND is backend, endpoint, flow, frontend, health-check, host, migration, network, route, server or subnet. For a
-    flow, NAME is its source (ADDRESS:PORT) and TO the VIP: an address and port, or a frontend.
+    KIND is backend, endpoint, flow, frontend, health-check, host, migration, network, policy, route, server or subnet.
+    For a flow, NAME is its source (ADDRESS:PORT) and TO the VIP: an address and port, or a frontend. In OpenStack, NAME
+    may be the id of a port, security group or subnet.
     """
     if to is not None and kind != "flow":
         raise click.UsageError(f"unexpected argument {to!r}: only a flow takes TO")

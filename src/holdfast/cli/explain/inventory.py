@@ -55,7 +55,8 @@ def lines(one: dict[str, Any]) -> Iterator[str]:
     for change in one["waits"]:
         since = short(change["since_s"])
         yield row("PENDING", f"{change['op']} {change['key']} for {since}, {change['why']}")
-        yield from _choices(change) if change["gate"] == "witness" else release_rows([change])
+        is_editable = one.get("editable", True)
+        yield from _choices(change, is_editable) if change["gate"] == "witness" else release_rows([change])
     yield from _gates(one)
     for change in changes[1:]:
         yield row("HISTORY", _change(change))
@@ -71,10 +72,11 @@ def _unwanted(changes: list[dict[str, Any]]) -> str:
     return "no, and no recorded change deleted it"
 
 
-def _choices(change: dict[str, Any]) -> Iterator[str]:
+def _choices(change: dict[str, Any], is_editable: bool) -> Iterator[str]:
     """Yield the commands that decide about an object without a witness."""
     yield row("", "To delete it, with all others that are shown: holdfast gate allow syncer/witness --once --reason …")
-    yield row("", "To keep it, in the inventory: holdfast import")
+    if is_editable:
+        yield row("", "To keep it, in the inventory: holdfast import")
     yield row("", f"To leave it alone for good: holdfast ignore {change['key']} --reason …")
 
 
@@ -83,7 +85,9 @@ def _headline(one: dict[str, Any]) -> str:
     wrong = [stored for stored in one["store"] if not stored["right"]]
     if not wrong:
         return (
-            f"{name} is wanted and in the store." if one["revision"] else f"{name} is not wanted and not in the store."
+            f"{name} is wanted and in the store."
+            if one["revision"] is not None
+            else f"{name} is not wanted and not in the store."
         )
     if one["revision"] is None and all(stored.get("ignored") for stored in wrong):
         return f"{name} is not wanted; it is in the store, and ignored."

@@ -20,7 +20,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Closed, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.syncer.keys import RegionKeys
+from holdfast.server.syncer.keys import GROUP_POLICY, RegionKeys
 from holdfast.server.syncer.source import NAME
 from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.api import Entry, Get, StoreError
@@ -46,7 +46,7 @@ class ExplainCommands:
             keys = list(dict.fromkeys([*_keys(row, past), *self._other_keys(kind, name, ignored)]))
             entries = await self._entries(keys)
             migration = await self._migration(kind, name)
-            undo = row is not None or await self._can_undo(kind, name, past)
+            undo = self._inventory.is_editable and (row is not None or await self._can_undo(kind, name, past))
         except (Away, StoreError) as error:
             raise Declined(f"no answer now: {error}") from error
         if not keys:
@@ -57,6 +57,7 @@ class ExplainCommands:
             "revision": None if row is None else row.revision,
             "goes": migration,
             "undo": undo,
+            "editable": self._inventory.is_editable,
             "changes": [_shown(one) for one in past],
             "store": [self._held(key, entries.get(key), row) | {"ignored": key in ignored} for key in keys],
             "leads": self._term is not None,
@@ -72,13 +73,13 @@ class ExplainCommands:
     def _other_keys(self, kind: Kind[Any, Any], name: str, ignored: Collection[bytes]) -> list[bytes]:
         """Keys of objects of that name that the inventory may never have had: outstanding or ignored ones."""
         outstanding = [one.change.key for one in self._term.reconciler.ledger] if self._term else []
-        return [key for key in (*outstanding, *ignored) if name.encode() in key and self._is_named(key, kind, name)]
+        return [key for key in (*outstanding, *ignored) if self._is_named(key, kind, name)]
 
     def _is_named(self, key: bytes, kind: Kind[Any, Any], name: str) -> bool:
         if not self._layout.has(key) or self._layout.kind(key) is not kind:
             return False
         parsed = kind.parse(key, self._syncer.region)
-        return not isinstance(parsed, Bad) and name_of(parsed) == name
+        return not isinstance(parsed, Bad) and goes_by(parsed, name)
 
     def _kind(self, name: str) -> Kind[Any, Any]:
         for kind in self._inventory.kinds:
@@ -133,6 +134,13 @@ class ExplainCommands:
         gates = [gate for gate in self._term.reconciler.place.gates if gate is not self._term.witness]
         verdicts = (gate.judge(change, {}, 0, now) for gate in gates)
         return [verdict for verdict in verdicts if verdict is not None]
+
+
+def goes_by(parsed: Any, name: str) -> bool:
+    """True if an operator means this object: by its name or, in OpenStack, by the id of its port or security group."""
+    if isinstance(parsed, EndpointName):
+        return name in (name_of(parsed), parsed.endpoint)
+    return name in (name_of(parsed), name_of(parsed).removeprefix(GROUP_POLICY))
 
 
 def _keys(row: Row | None, past: Sequence[PastChange]) -> list[bytes]:

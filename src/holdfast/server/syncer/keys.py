@@ -25,7 +25,7 @@ from holdfast.store.api import Entry
 _PART = rb"[0-9A-Za-z._]+(?:--[0-9A-Za-z._]+)*"
 _plain_endpoint = re.compile(rb"%b-(?:openstack|holdfast)-%b-%b" % (_PART, _PART, _PART)).fullmatch
 """Matches nearly every endpoint's name; the model accepts whatever this accepts, at ten times the cost."""
-_GROUP_POLICY = "ossg.default."
+GROUP_POLICY = "ossg.default."
 """Beginning of the names of policies that security groups of OpenStack have."""
 _node = re.compile(rb"(?:[^-]|--)*-").match
 """Matches the host in the name of an endpoint or a migration, up to the first hyphen that is not doubled."""
@@ -35,7 +35,7 @@ def name_is_ours(kind: Kind[Any, Any], name: Any) -> bool:
     """True unless the name shows that an operator or another program made the object: Felix settings of one host, and
     policies that no security group made."""
     if kind is POLICY:
-        return bool(name.startswith(_GROUP_POLICY))
+        return bool(name.startswith(GROUP_POLICY))
     return (kind is not CLUSTER and kind is not FELIX_CONFIGURATION) or name == DEFAULT
 
 
