@@ -256,7 +256,7 @@ def weight_alone(wanted: Any, held: Any) -> bool:
     return bool(wanted == held)
 
 
-@fault("B6", without="holdfast.balancer.reconciler:_same", by="tests.balancer.test_reconciler:weight_alone")
+@fault("B6", without="holdfast.balancer.reconciler:same", by="tests.balancer.test_reconciler:weight_alone")
 def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from holdfast.balancer.desired.state import FrontendState
 from holdfast.balancer.maglev.table import BackendId
-from holdfast.balancer.vip import KINDS, NO_BACKEND, BackendEntry, Value, Vip, VipKey
+from holdfast.balancer.vip import KINDS, NO_BACKEND, BackendEntry, Value, Vip, VipKey, filled
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.scope import Scope, ScopeKind
@@ -77,6 +77,8 @@ class HealthGate:
     """Returns what is programmed for the backends of a VIP."""
     wanted: Callable[[Vip, Instant], Mapping[VipKey, Value]]
     """Returns what is wanted of a VIP."""
+    has_base: bool = True
+    """Tells whether entries of the dataplane have base weights."""
     silent_since: Instant | None = None
     """The last report of a prober that is silent or cut off; None while it reports."""
     reason: HealthReason = HealthReason.NO_PROBER
@@ -108,21 +110,31 @@ class HealthGate:
         """B29: tell whether an operator asked for one of the outstanding changes of this frontend: the VIP is new or
         has other settings, a backend that is held or has left the configuration still gets flows, or a weight is not
         the one that was asked for."""
-        wanted = self.wanted(vip, now)
-        if self.programmed(VipKey(vip)) != wanted.get(VipKey(vip)):
+        wanted, settings = self.wanted(vip, now), self.programmed(VipKey(vip))
+        if settings is None or filled(settings, wanted[VipKey(vip)]) != wanted[VipKey(vip)]:
             return True
         return any(
-            entry.weight and (one in found.held or one not in found.members or entry.weight != found.weight(one, entry))
+            (entry.weight and (one in found.held or one not in found.members))
+            or self._is_reweighted(found.weights.get(one), entry, wanted.get(VipKey(vip, one)))
             for one, entry in self.entries(vip).items()
-        ) or any(_is_reweighted(entry, wanted.get(VipKey(vip, one))) for one, entry in self.entries(vip).items())
+        )
+
+    def _is_reweighted(self, asked: int | None, entry: BackendEntry, wanted: Value | None) -> bool:
+        """Tell whether the weight that an operator set, or the configured one, is not programmed. Health does not
+        change the weight in the base, but for a switch to another pool, which leaves one of the two at 0."""
+        if not isinstance(wanted, BackendEntry):
+            return False
+        if asked is not None and entry.weight and (wanted.weight or not asked) and entry.weight != wanted.weight:
+            return True
+        return self.has_base and 0 < wanted.base != entry.base > 0
 
     def _restores(self, change: Change[VipKey, Value]) -> bool:
         """Tell whether the change only restores what another program removed (protection: B15)."""
         was = self.programmed(change.key)
         found, wanted = (None if side is None else side.value for side in (change.old, change.new))
-        if was is None or wanted is None or found == was:
+        if was is None or wanted is None or (found is not None and filled(found, was) == filled(was, found)):
             return False
-        return _serves(wanted) == _serves(was)
+        return _serves(wanted) == _serves(filled(was, wanted))
 
 
 class VipBrake(Brake[VipKey, Value]):
@@ -192,12 +204,6 @@ class AnnouncedGate:
         return held or Closed(ANNOUNCED, AnnouncedReason.ANNOUNCED, self.reported, opens, host, is_going=True)
 
 
-def _is_reweighted(entry: BackendEntry, wanted: Value | None) -> bool:
-    """Tell whether the configured weight differs: health does not change the weight in the base, but for a switch to
-    another pool, which leaves one of the two at 0."""
-    return isinstance(wanted, BackendEntry) and 0 < wanted.base != entry.base > 0
-
-
-def _serves(value: Value) -> Value | tuple[bool, bool]:
+def _serves(value: Value) -> Value | tuple[bool, bool | None]:
     """Reduce a value to the part that health decides; the exact weight also depends on time and on operators."""
     return (value.weight > 0, value.kill) if isinstance(value, BackendEntry) else value

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Protocol
 
 import structlog
@@ -29,7 +31,7 @@ from holdfast.balancer.services.resolved import ResolvedFrontend
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.target import BucketMoves, VipTarget
 from holdfast.balancer.traffic import TrafficMeter
-from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey
+from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey, filled
 from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, PauseGate, Synced, SyncGate
@@ -47,6 +49,7 @@ GATHER_FOR = Duration(milliseconds=50)
 SILENT_AFTER = Duration(seconds=3)
 MEASURE_EVERY = Duration(seconds=15)
 _TICK_EVERY = Duration(milliseconds=250)
+_KEY = itemgetter(0)
 _ADOPT_RETRY = Duration(milliseconds=200)
 
 
@@ -80,6 +83,7 @@ class VipReconciler:
         keep the event loop busy: building tables."""
         self.balancer = balancer
         self.dataplane = dataplane
+        balancer.canonical = dataplane.canonical
         self.source = source
         self._namespace = namespace
         self.pause_gate: PauseGate[VipKey] = PauseGate(partial(pause_covers, balancer.frontend_state))
@@ -95,6 +99,7 @@ class VipReconciler:
             programmed=lambda key: self.target.programmed.get(key),
             entries=self.target.entries,
             wanted=source.of,
+            has_base=dataplane.describe().takes_table,
         )
         self.metrics = BalancerMetrics(context.metrics.registry)
         self.meter = TrafficMeter(dataplane, context.metrics.registry)
@@ -123,7 +128,7 @@ class VipReconciler:
             gates=(self.pause_gate, self.warm_up, self.health, self.sync, self.announced_gate),
             kinds=KINDS,
             show=str,
-            same=_same,
+            same=same,
             brake=self.brake,
             quiet=("warm_up",),
             read_back=False,  # a dataplane answers for each change; the full comparison reads again
@@ -172,11 +177,17 @@ class VipReconciler:
         balancer = self.balancer
         intents = [(one.what.value, str(one.scope), one.weight) for one in balancer.holding_intents()]
         return digest.Digests(
-            table=digest.of_table(self.target.held.items()),
+            table=digest.of_table(self._table(self._clock.now())),
             configuration=digest.of_struct((balancer.services.backends, balancer.services.frontends)),
             health=digest.of_health({name: one.state for name, one in balancer.health.items()}),
             intents=digest.of_struct(sorted(intents, key=str)),
         )
+
+    def _table(self, now: Instant) -> Iterator[tuple[VipKey, Value]]:
+        """Programmed objects; what the dataplane cannot tell is as wanted, as in every comparison."""
+        for vip, objects in itertools.groupby(sorted(self.target.held.items(), key=_KEY), key=lambda pair: pair[0].vip):
+            wanted = self.source.of(vip, now)
+            yield from ((key, filled(held, wanted.get(key, held))) for key, held in objects)
 
     def measure(self, now: Instant) -> None:
         """Bring the gauges up to date."""
@@ -313,8 +324,10 @@ class VipReconciler:
         return Decision(self._clock.wall(), VIPS_WORKER, "transition", key, transition.new.value, sentence, "backend")
 
 
-def _same(wanted: Value, held: Value) -> bool:
-    """Compare two values. An entry at weight 0 whose flows were killed needs no second kill (protection: B6)."""
+def same(wanted: Value, held: Value) -> bool:
+    """Compare two values; what the dataplane cannot tell is as wanted. An entry at weight 0 whose flows were killed
+    needs no second kill (protection: B6)."""
+    held = filled(held, wanted)
     if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry) and not wanted.weight and not held.weight:
         return wanted.base == held.base and (held.kill or not wanted.kill)
     return wanted == held

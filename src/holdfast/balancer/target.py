@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 
 import structlog
 
-from holdfast.balancer.dataplane.api import VipDataplane
+from holdfast.balancer.dataplane.api import ChurnPredictor, VipDataplane
 from holdfast.balancer.maglev import churn
 from holdfast.balancer.maglev.churn import Churn
 from holdfast.balancer.maglev.table import BackendId, BucketWeight
-from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, filled, weights
 from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.reconcile import Change, Op, Outcome, Owned
 from holdfast.runtime.store_guard import Offload
@@ -76,7 +76,8 @@ class VipTarget:
     async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[VipKey, Value]]:
         """Apply changes of what was read last, by `read` or `get`."""
         self._on_moves(await self.predicted(ready))
-        steps = [step for change in ready for step in self._steps(change, self.held)]
+        ordered = ready if self._dataplane.describe().atomic else sorted(ready, key=_turn)
+        steps = [step for change in ordered for step in self._steps(change, self.held)]
         errors = await self._dataplane.apply([step for step, _ in steps])
         failed: dict[VipKey, str] = {}
         for (_, owner), error in zip(steps, errors, strict=True):
@@ -90,7 +91,9 @@ class VipTarget:
         vips = {change.key.vip for change in changes}
         held = {key: value for key, value in self.held.items() if key.vip in vips}
         moves: list[BucketMoves] = []
-        await self._offload(lambda: moves.extend(predicted(held, changes)))
+        plane = self._dataplane
+        own = plane.churn if isinstance(plane, ChurnPredictor) else None
+        await self._offload(lambda: moves.extend(predicted(held, changes, own)))
         return moves
 
     def _remember(self, changes: Iterable[ValueChange]) -> None:
@@ -131,7 +134,7 @@ class VipTarget:
         """Tell whether the dataplane can make this change without a rebuild (protection: B9)."""
         assert change.old is not None
         assert change.new is not None
-        old, new = change.old.value, change.new.value
+        old, new = filled(change.old.value, change.new.value), change.new.value
         if not isinstance(old, VipSettings) or not isinstance(new, VipSettings):
             return True
         differing = {
@@ -140,18 +143,38 @@ class VipTarget:
         return differing <= self._dataplane.describe().live
 
 
-def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange]) -> list[BucketMoves]:
-    """Count the buckets that these changes move, per VIP that has or gets a table."""
+def _turn(change: ValueChange) -> int:
+    """Turn of a change in a batch that takes effect one by one: what adds backends to a VIP or raises one goes before
+    what lowers or deletes one."""
+    old, new = (None if side is None else side.value for side in (change.old, change.new))
+    if change.key.backend == NO_BACKEND:
+        return 0 if new is not None else 4
+    if not isinstance(new, BackendEntry):
+        return 3
+    return 1 if not isinstance(old, BackendEntry) or new.weight > old.weight else 2
+
+
+VipChurn = Callable[[Mapping[VipKey, Value], Mapping[VipKey, Value]], Churn]
+
+
+def predicted(
+    held: Mapping[VipKey, Value], changes: Sequence[ValueChange], own: VipChurn | None = None
+) -> list[BucketMoves]:
+    """Count the buckets that these changes move, per VIP that has or gets a table. `own` is the prediction of a
+    dataplane that makes its own table."""
     after = dict(held)
     for change in changes:
         if change.new is None:
             after.pop(change.key, None)
         else:
             after[change.key] = change.new.value
+    vips = sorted({change.key.vip for change in changes})
+    if own is not None:
+        return [BucketMoves(vip, own(_of_vip(held, vip), _of_vip(after, vip))) for vip in vips]
     before_weights, after_weights = weights(held.items()), weights(after.items())
     none: Mapping[BackendId, BucketWeight] = {}
     moved = []
-    for vip in sorted({change.key.vip for change in changes}):
+    for vip in vips:
         old, new = (_shape(objects.get(VipKey(vip))) for objects in (held, after))
         before = before_weights.get(vip, none)
         if old is not None and new is not None and old != new:
@@ -163,7 +186,11 @@ def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange]) -> l
     return moved
 
 
-def _shape(settings: Value | None) -> tuple[int, ...] | None:
+def _of_vip(objects: Mapping[VipKey, Value], vip: Vip) -> dict[VipKey, Value]:
+    return {key: value for key, value in objects.items() if key.vip == vip}
+
+
+def _shape(settings: Value | None) -> tuple[int, int, bool | None] | None:
     """Attributes that decide the bucket of a flow, beside its backend: the number of buckets first."""
     if not isinstance(settings, VipSettings):
         return None

@@ -6,8 +6,9 @@ in the order of the calls, which is numeric: IPv4 before IPv6, 10.0.0.2 before 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
@@ -59,8 +60,8 @@ class VipKey(NamedTuple):
 class VipSettings:
     """Attributes of a VIP. The dataplane says which of them can change without a rebuild."""
 
-    sticky: bool = False
-    """All flows of a client go to one backend (hash of the source address alone)."""
+    sticky: bool | None = False
+    """All flows of a client go to one backend (hash of the source address alone). None: the dataplane cannot tell."""
     table_size: int = DEFAULT_TABLE_SIZE
     """Number of buckets; 0 where it cannot be told."""
     algorithm: int = ALGORITHM
@@ -78,7 +79,8 @@ class BackendEntry:
     """
 
     weight: int
-    kill: bool = False
+    kill: bool | None = False
+    """None: the dataplane cannot tell."""
     base: int = -1
     """Weight in the base table, which health does not change; without it, that is `weight`."""
 
@@ -87,6 +89,24 @@ class BackendEntry:
 
 
 Value = VipSettings | BackendEntry
+Objects = Sequence[tuple[VipKey, Value]]
+Canonical = Callable[[Vip, Objects], Objects]
+"""Turns all wanted objects of a VIP into the nearest that a dataplane can hold: one for each, in the same order. The
+key of an object depends on that object alone; its value may depend on all of them."""
+
+
+def as_wanted(_vip: Vip, objects: Objects) -> Objects:
+    """Canonical form in a dataplane that can hold everything."""
+    return objects
+
+
+def filled(held: Value, wanted: Value) -> Value:
+    """Return a held value, with the fields that the dataplane cannot tell as they are wanted."""
+    unknown = {one.name for one in fields(held) if getattr(held, one.name) is None}
+    if not unknown or type(held) is not type(wanted):
+        return held
+    return replace(held, **{name: getattr(wanted, name) for name in unknown})
+
 
 KINDS: Kinds[VipKey] = Kinds(of=lambda key: "vip" if key.backend == NO_BACKEND else "entry", order=("vip", "entry"))
 
@@ -98,6 +118,36 @@ def backend(address: str, port: int) -> BackendId:
 def shown(identity: BackendId) -> str:
     """Show a backend as ADDRESS:PORT."""
     return f"{_host(identity.family, identity.address)}:{identity.port}"
+
+
+_PLACE = r"(?:([\d.]+)|\[([\da-f:.]+)\]):(\*|\d{1,5})"
+_VIP = re.compile(rf"{_PLACE}/(\w+)").fullmatch
+_BACKEND = re.compile(_PLACE).fullmatch
+
+
+def vip_from(text: str) -> Vip:
+    """Parse a VIP: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
+    if (found := _VIP(text)) is None or found[4] not in PROTOCOLS:
+        raise ValueError(f"not a VIP: {text!r}")
+    return Vip(*_place(found), PROTOCOLS[found[4]], _port(found[3]))
+
+
+def backend_from(text: str) -> BackendId:
+    """Parse a backend: ADDRESS:PORT. Raises ValueError."""
+    if (found := _BACKEND(text)) is None:
+        raise ValueError(f"not a backend: {text!r}")
+    return BackendId(*_place(found), _port(found[3]))
+
+
+def _place(found: re.Match[str]) -> tuple[int, int]:
+    return (4, int(IPv4Address(found[1]))) if found[1] is not None else (6, int(IPv6Address(found[2])))
+
+
+def _port(text: str) -> int:
+    port = 0 if text == "*" else int(text)
+    if port > 65_535:
+        raise ValueError(f"not a port: {text}")
+    return port
 
 
 def weights(entries: Iterable[tuple[VipKey, Value]]) -> dict[Vip, dict[BackendId, BucketWeight]]:

@@ -4,21 +4,73 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.dry_run import DryRunDataplane
+from holdfast.balancer.dataplane.remembered import RememberedFields
 from holdfast.balancer.vip import BackendEntry, VipKey
 from holdfast.testing.fakes.dataplane import FakeDataplane
-from tests.balancer.dataplane.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
+from holdfast.testing.fakes.weight_dataplane import FakeWeightDataplane
+from tests.balancer.dataplane.conformance import (
+    CASES,
+    FULL,
+    ONE,
+    RESTARTS,
+    TWO,
+    V4,
+    Case,
+    RestartCase,
+    change,
+    made,
+)
+
+NAMES = frozenset({"sticky", "kill"})
+
+
+def plain(folder: Path) -> FakeDataplane:
+    return FakeDataplane()
+
+
+def remembering(folder: Path) -> FakeDataplane:
+    """It can read neither stickiness nor kills."""
+    return FakeDataplane(write_only=NAMES, remembered=RememberedFields(folder / "remembered.json", NAMES))
+
+
+def by_weight(folder: Path) -> FakeDataplane:
+    return FakeWeightDataplane(remembered=RememberedFields(folder / "remembered.json", NAMES))
+
+
+Make = Callable[[Path], VipDataplane]
+LASTING: tuple[Callable[[Path], FakeDataplane], ...] = (plain, remembering, by_weight)
+
+
+def dry_run(folder: Path) -> VipDataplane:
+    return DryRunDataplane()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@pytest.mark.parametrize("make", [FakeDataplane, DryRunDataplane], ids=["fake", "dry-run"])
-def test_it_conforms(make: Callable[[], VipDataplane], case: Case) -> None:
+@pytest.mark.parametrize("make", [*LASTING, dry_run], ids=lambda make: make.__name__)
+def test_it_conforms(make: Make, case: Case, tmp_path: Path) -> None:
     async def prove() -> None:
-        await case(make())
+        await case(make(tmp_path))
+
+    asyncio.run(prove())
+
+
+@pytest.mark.parametrize("case", RESTARTS, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("make", LASTING, ids=lambda make: make.__name__)
+def test_it_outlives_its_process(make: Callable[[Path], FakeDataplane], case: RestartCase, tmp_path: Path) -> None:
+    dataplane = make(tmp_path)
+
+    def reopened() -> FakeDataplane:
+        return replace(make(tmp_path), objects=dataplane.objects, flows=dataplane.flows)
+
+    async def prove() -> None:
+        await case(dataplane, reopened)
 
     asyncio.run(prove())
 

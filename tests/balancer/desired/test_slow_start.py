@@ -38,11 +38,11 @@ def test_a_restart_meets_exactly_the_weight_that_was_programmed(full: int, secon
     now = BEGAN + seconds(second)
     programmed = slow_start.weight(full, BEGAN, seconds(length), now)
     restarted = now + seconds(2)
-    began = slow_start.resumed(full, programmed, seconds(length), restarted)
+    began = slow_start.resumed(slow_start.weights(full), programmed, seconds(length), restarted)
     assert slow_start.weight(full, began, seconds(length), restarted) == programmed
 
 
 @given(st.integers(0, 100), st.integers(1, 100))
 def test_a_resumed_slow_start_ends_whatever_weight_is_found(found: int, full: int) -> None:
-    began = slow_start.resumed(full, found, LENGTH, BEGAN)
+    began = slow_start.resumed(slow_start.weights(full), found, LENGTH, BEGAN)
     assert slow_start.weight(full, began, LENGTH, BEGAN + LENGTH) == full

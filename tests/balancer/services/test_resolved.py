@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from holdfast.balancer.services import from_store as catalog
+from holdfast.balancer.services.distinct import indistinct
 from holdfast.balancer.services.from_store import FleetAddresses, StoreItem
 from holdfast.balancer.services.resolved import Locate, resolve_services
-from holdfast.balancer.vip import shown
+from holdfast.balancer.vip import as_wanted, shown
+from holdfast.config import ConfigFile, Loaded, resolve
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Announce, Backend, Frontend, Pool, PoolMember
 from holdfast.model.balancing import FRONTEND
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.host import Bgp, Host, HostSpec
+from holdfast.testing.fakes.weight_dataplane import FakeWeightDataplane
 from holdfast.testing.fault import fault
 from tests.balancer.harness import simple
 
@@ -85,3 +88,18 @@ def test_the_same_address_twice_in_a_frontend_is_served_once_and_named() -> None
     assert services.missing == {
         "backend b of frontend www": ("it has the address and port of a, which is in this frontend already: remove one")
     }
+
+
+def test_backends_that_are_one_in_the_dataplane_are_refused_with_their_frontend() -> None:
+    text = """\
+balancer:
+  backends: {a: {address: 10.0.0.1, port: 80}, b: {address: 10.0.0.1, port: 81}}
+  frontends:
+    www: {address: 192.0.2.1, port: 80, pools: [{backends: {a: , b: }}]}
+"""
+    loaded = resolve(ConfigFile("f", text.encode()), {})
+    assert isinstance(loaded, Loaded)
+    assert indistinct(loaded, as_wanted) is None
+    assert str(indistinct(loaded, FakeWeightDataplane().canonical)) == (
+        "f:4:5: balancer.frontends.www: has the backends a and b, which are one in the dataplane nftables: remove one"
+    )

@@ -90,7 +90,7 @@ def _parse(text: str) -> tuple[IPv4Address | IPv6Address, int, str | None]:
 
 def _is_sticky(reconciler: VipReconciler, vip: Vip) -> bool:
     held = reconciler.target.held.get(VipKey(vip))
-    return isinstance(held, VipSettings) and held.sticky
+    return isinstance(held, VipSettings) and bool(held.sticky)
 
 
 def _named(reconciler: VipReconciler, backend: BackendId | None) -> str | None:

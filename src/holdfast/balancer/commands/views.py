@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.balancer.desired.frontend import DesiredFrontend
 from holdfast.balancer.desired.state import HealthTransition
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
@@ -52,10 +53,7 @@ class BalancerViews:
             "announce": self._announce(frontend),
             "active_pool": serving.active,
             "programmed": VipKey(frontend.vip) in held,
-            "pools": [
-                [self._member(frontend, name, weight, serving.shares[name].weight) for name, weight in pool]
-                for pool in frontend.pools
-            ],
+            "pools": [[self._member(name, weight, wanted) for name, weight in pool] for pool in frontend.pools],
         }
 
     def _announce(self, frontend: ResolvedFrontend) -> dict[str, Any] | None:
@@ -129,26 +127,27 @@ class BalancerViews:
             ],
         }
 
-    def _member(self, frontend: ResolvedFrontend, name: str, configured: int, wanted: int) -> dict[str, Any]:
-        backend = self._balancer.services.backends[name]
-        entry = self._reconciler.target.held.get(VipKey(frontend.vip, backend.identity))
+    def _member(self, name: str, configured: int, desired: DesiredFrontend) -> dict[str, Any]:
+        backend, key = self._balancer.services.backends[name], desired.keys[name]
+        entry = self._reconciler.target.held.get(key)
+        wanted = desired.by_key[key]
         return {
             "backend": name,
             "address": shown(backend.identity),
             "state": self._balancer.health[name].state.value,
             "configured": configured,
-            "wanted": wanted,
+            "wanted": wanted.weight if isinstance(wanted, BackendEntry) else None,
             "programmed": entry.weight if isinstance(entry, BackendEntry) else None,
         }
 
     def _entry(self, frontend: ResolvedFrontend, backend: ResolvedBackend) -> dict[str, Any]:
-        key = VipKey(frontend.vip, backend.identity)
-        held = self._reconciler.target.held.get(key)
-        share = self._balancer.desired(frontend, self._now).serving.shares[backend.name]
+        desired = self._balancer.desired(frontend, self._now)
+        key, share = desired.keys[backend.name], desired.serving.shares[backend.name]
+        held, wanted = self._reconciler.target.held.get(key), desired.by_key[key]
         return {
             "frontend": frontend.name,
             "vip": str(frontend.vip),
-            "wanted": share.weight,
+            "wanted": wanted.weight if isinstance(wanted, BackendEntry) else None,
             "kill": share.kill,
             "programmed": held.weight if isinstance(held, BackendEntry) else None,
             "outstanding": msgspec.to_builtins(self._reconciler.loop.outstanding_for(key)),

@@ -2,8 +2,10 @@
 
 A dataplane holds VIPs and, under each, entries: backends with a weight, and whether their established flows are killed.
 It outlives the balancer, returns what it holds, and makes exactly the requested changes, in their order. It knows
-nothing of health, pools or warm-up. `holdfast.testing.fakes.dataplane` has one in memory; the conformance suite
-(`tests/balancer/dataplane/conformance.py`) applies to every dataplane.
+nothing of health, pools or warm-up. A ring dataplane takes our table of buckets; a weight dataplane takes weights,
+spreads flows by them in its own way, and predicts what a change moves. What is wanted is compared in the form that the
+dataplane can hold (`canonical`), so that it never differs from what was written. `holdfast.testing.fakes` has one of
+each in memory; the conformance suite (`tests/balancer/dataplane/conformance.py`) applies to every dataplane.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from holdfast.balancer.maglev.churn import Churn
 from holdfast.balancer.maglev.table import BackendId
-from holdfast.balancer.vip import Value, Vip, VipKey
+from holdfast.balancer.vip import Objects, Value, Vip, VipKey
 from holdfast.reconcile import Change
 
 NEARLY_FULL = 0.8
@@ -27,6 +30,11 @@ class VipDataplaneInfo:
     name: str
     live: frozenset[str] = frozenset()
     """Attributes of a VIP that can change without a rebuild (fields of `VipSettings`)."""
+    atomic: bool = True
+    """The changes of a VIP in one batch take effect together. Where not, the order of the batch is chosen so that a VIP
+    never has fewer backends than before and after it."""
+    takes_table: bool = True
+    """A ring dataplane: it takes our table of buckets, and knows base weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +101,27 @@ class FlowTracer(Protocol):
         ...
 
 
+@runtime_checkable
+class ChurnPredictor(Protocol):
+    """A dataplane that spreads flows in its own way, and knows what a change moves."""
+
+    def churn(self, before: Mapping[VipKey, Value], after: Mapping[VipKey, Value]) -> Churn:
+        """Predict the buckets that move between these contents of one VIP. Called from another thread."""
+        ...
+
+
 class VipDataplane(Protocol):
-    """Every method raises `Away` while the dataplane is unreachable, and no other exception."""
+    """`read`, `apply` and `counters` raise `Away` while the dataplane is unreachable, and no other exception."""
+
+    def canonical(self, vip: Vip, objects: Objects) -> Objects:
+        """Turn the wanted objects of a VIP into what this dataplane can hold (see `vip.Canonical`). Pure."""
+        ...
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         """Read our objects: all of them, or those of these VIPs. Foreign objects are not returned (B18). A VIP that
-        differs from what was written is returned as damaged, so that it can be repaired or removed."""
+        differs from what was written is returned as damaged, so that it can be repaired or removed. A field that the
+        dataplane can set and not read is returned as it was remembered (`remembered`), without memory as None, which
+        equals whatever is wanted."""
         ...
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import structlog
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
-from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
+from holdfast.balancer.vip import BackendEntry, Objects, Value, Vip, VipKey, as_wanted
 from holdfast.reconcile import Change
 
 log = structlog.get_logger(__name__)
@@ -19,6 +19,9 @@ class DryRunDataplane:
 
     def __init__(self) -> None:
         self._objects: dict[VipKey, Value] = {}
+
+    def canonical(self, vip: Vip, objects: Objects) -> Objects:
+        return as_wanted(vip, objects)
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         return {key: value for key, value in self._objects.items() if vips is None or key.vip in vips}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.dry_run import DryRunDataplane
 from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape, refusal_of_nftables
+from holdfast.balancer.vip import Canonical, as_wanted
 from holdfast.config.sections.balancer import BalancerDataplaneSettings
 
 
@@ -15,6 +16,11 @@ def open_dataplane(config: BalancerDataplaneSettings) -> VipDataplane:
             return NftablesDataplane(TableShape(config.table, config.snat))
         case "dry-run":
             return DryRunDataplane()
+
+
+def canonical_form(_config: BalancerDataplaneSettings) -> Canonical:
+    """Form of objects in the configured dataplane, without opening it. All of them so far hold everything."""
+    return as_wanted
 
 
 def refusal(config: BalancerDataplaneSettings) -> str | None:

@@ -14,7 +14,7 @@ from holdfast.balancer.desired.pools import PoolCandidate, Serving, serving
 from holdfast.balancer.health import Health, HealthState
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
-from holdfast.balancer.vip import BackendEntry, Value, VipKey
+from holdfast.balancer.vip import BackendEntry, Canonical, Value, VipKey, as_wanted
 from holdfast.model.base.time import NEVER, Instant
 
 
@@ -43,6 +43,8 @@ class Inputs:
     """When a backend that was never up joins the base table; all others are in it."""
     found_serving: Container[str] = ()
     """Backends that were serving when the dataplane was read at the start, and have been up since."""
+    canonical: Canonical = as_wanted
+    """Form of the objects in the dataplane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,14 @@ class DesiredFrontend:
 
     serving: Serving
     objects: tuple[tuple[VipKey, Value], ...]
+    """In the form of the dataplane, in key order."""
+    keys: Mapping[str, VipKey]
+    """Key of each backend's entry in the dataplane."""
     due: Instant | None
+
+    @property
+    def by_key(self) -> Mapping[VipKey, Value]:
+        return dict(self.objects)
 
 
 def desired(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> DesiredFrontend:
@@ -70,10 +79,13 @@ def desired(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Desired
         (VipKey(frontend.vip, inputs.backends[name].identity), BackendEntry(share.weight, share.kill, share.base))
         for name, share in found.shares.items()
     ]
-    objects: list[tuple[VipKey, Value]] = [(VipKey(frontend.vip), frontend.settings), *sorted(entries)]
+    objects = inputs.canonical(frontend.vip, [(VipKey(frontend.vip), frontend.settings), *entries])
+    keys = {name: key for name, (key, _) in zip(found.shares, objects[1:], strict=True)}
+    # Two objects that become one are refused with the configuration; in etcd the first serves.
+    once = dict(reversed(objects))
     ends = (one.until for one in serving_before.values())
     due = min([*_changes(frontend, inputs, now), *ends], default=None)
-    return DesiredFrontend(found, tuple(objects), due)
+    return DesiredFrontend(found, tuple(sorted(once.items(), key=lambda pair: pair[0])), keys, due)
 
 
 def _predecessors(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterator[tuple[str, Predecessor]]:

@@ -7,6 +7,8 @@ It has steps, not a slope: every step moves flows, and a restart must find exact
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.model.base.time import NEVER, Duration, Instant
 
 STEPS = 10
@@ -26,11 +28,17 @@ def next_step(began: Instant, length: Duration, now: Instant) -> Instant | None:
     return None if step >= STEPS else began + length * step / STEPS
 
 
-def resumed(full: int, found: int, length: Duration, now: Instant) -> Instant:
-    """Start that leads to the found weight now; `DONE` when that is the full weight."""
+def weights(full: int) -> list[int]:
+    """Weight in each step."""
+    return [_at(full, step) for step in range(1, STEPS + 1)]
+
+
+def resumed(weights: Sequence[int], found: int, length: Duration, now: Instant) -> Instant:
+    """Start that leads to the found weight now, given the weight in each step; `DONE` when that is the full weight."""
+    full = weights[-1]
     if not length or found >= full:
         return DONE
-    fitting = [step for step in range(1, STEPS + 1) if _at(full, step) == found]
+    fitting = [step for step, weight in enumerate(weights, 1) if weight == found]
     step = max(fitting, default=max(1, STEPS * found // max(full, 1)))
     return DONE if step >= STEPS else now - length * (step - 1) / STEPS
 

@@ -26,7 +26,7 @@ from holdfast.balancer.probing.messages import (
     TargetSpec,
 )
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend, Services, carry_over
-from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
+from holdfast.balancer.vip import BackendEntry, Canonical, Value, Vip, VipKey, as_wanted
 from holdfast.balancer.warm_up import Trigger, WarmUp
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind
@@ -50,7 +50,7 @@ class HealthTransition:
 
 @dataclass(frozen=True, slots=True)
 class FrontendState:
-    """Knowledge about the backends of one frontend, as the gates need it."""
+    """Knowledge about the backends of one frontend, as the gates need it: each as the dataplane knows it."""
 
     name: str
     unknown: frozenset[BackendId] = frozenset()
@@ -63,16 +63,14 @@ class FrontendState:
     weights: Mapping[BackendId, int] = field(default_factory=dict)
     """Weights that an operator set."""
 
-    def weight(self, backend: BackendId, entry: BackendEntry) -> int:
-        """The weight that an operator set for a backend, else the one of its entry."""
-        return self.weights.get(backend, entry.weight)
-
 
 class BalancerState:
     """Everything that decides what the dataplane should hold."""
 
     def __init__(self, services: Services, warm: WarmUp, *, history: int = 20) -> None:
         now = warm.started
+        self.canonical: Canonical = as_wanted
+        """Form of the objects in the dataplane; the reconciler, which knows the dataplane, sets it."""
         self.services = services
         self.warm = warm
         self.intents: tuple[Intent, ...] = ()
@@ -110,7 +108,12 @@ class BalancerState:
 
     def adopt(self, objects: Mapping[VipKey, Value]) -> None:
         """Start from what the dataplane holds at the start of the process."""
-        self._found = {key: value for key, value in objects.items() if isinstance(value, BackendEntry)}
+        wanted = {
+            VipKey(frontend.vip, self._known_as(frontend, one)): VipKey(frontend.vip, one)
+            for frontend in self.services.frontends.values()
+            for one in (self.services.backends[name].identity for name in frontend.backends())
+        }
+        self._found = {wanted.get(key, key): one for key, one in objects.items() if isinstance(one, BackendEntry)}
         self._serving = frozenset(key.backend for key, entry in self._found.items() if entry.weight)
         self._forget(self.services.frontends)
         for key, entry in self._found.items():
@@ -197,6 +200,7 @@ class BalancerState:
             self._predecessors,
             self._joins,
             self._found_serving,
+            self.canonical,
         )
         found = self._desired[frontend.name] = desired(frontend, inputs, now)
         return found
@@ -225,16 +229,23 @@ class BalancerState:
         probed = [state for state in states.values() if state not in _ENTERS]
         members = [backends[name] for name in states]
         members += [self._predecessors[name].backend for name in states.keys() & self._predecessors.keys()]
+        known_as = {one.identity: self._known_as(frontend, one.identity) for one in members}
+        unknown = [name for name, state in states.items() if state is HealthState.UNKNOWN]
+        held = [name for name, state in states.items() if state in _ENTERS]
+        weighted = [one for one in members if one.configured in self._weights]
         return FrontendState(
             frontend.name,
-            unknown=frozenset(
-                backends[name].identity for name, state in states.items() if state is HealthState.UNKNOWN
-            ),
-            held=frozenset(backends[name].identity for name, state in states.items() if state in _ENTERS),
+            unknown=frozenset(known_as[backends[name].identity] for name in unknown),
+            held=frozenset(known_as[backends[name].identity] for name in held),
             known=not probed or any(state is not HealthState.UNKNOWN for state in probed),
-            members=frozenset(one.identity for one in members),
-            weights={one.identity: self._weights[one.configured] for one in members if one.configured in self._weights},
+            members=frozenset(known_as.values()),
+            weights={known_as[one.identity]: self._weights[one.configured] for one in weighted},
         )
+
+    def _known_as(self, frontend: ResolvedFrontend, backend: BackendId) -> BackendId:
+        """Identity of a backend in the dataplane."""
+        settings = VipKey(frontend.vip), frontend.settings
+        return self.canonical(frontend.vip, [settings, (VipKey(frontend.vip, backend), BackendEntry(0))])[1][0].backend
 
     def assignment(self, namespace: str) -> Assignment:
         """The full order for the prober."""
@@ -341,8 +352,27 @@ class BalancerState:
         own = found[name]
         if own is None or not any(found.values()):
             return slow_start.DONE
-        full = self._weights.get(self.services.backends[name].configured, dict(pool)[name])
-        return slow_start.resumed(full, own, frontend.config.slow_start, now) if own else now
+        if not own:
+            return now
+        return slow_start.resumed(self._ramp(frontend, pool, name), own, frontend.config.slow_start, now)
+
+    def _ramp(self, frontend: ResolvedFrontend, pool: Iterable[tuple[str, int]], name: str) -> list[int]:
+        """Weight of a backend in each step of its slow start, as the dataplane holds it."""
+        backends = self.services.backends
+        full = {each: self._weights.get(backends[each].configured, weight) for each, weight in pool}
+        bases = {each: max(full[each], weight) for each, weight in pool}
+        others = [each for each in full if each != name]
+        found = []
+        for weight in slow_start.weights(full[name]):
+            serving = [(name, weight), *((each, full[each]) for each in others)]
+            entries = [
+                (VipKey(frontend.vip, backends[each].identity), BackendEntry(own, base=bases[each]))
+                for each, own in serving
+            ]
+            _, (_, entry), *_ = self.canonical(frontend.vip, [(VipKey(frontend.vip), frontend.settings), *entries])
+            assert isinstance(entry, BackendEntry)
+            found.append(entry.weight)
+        return found
 
     def _weight_found(self, frontend: ResolvedFrontend, name: str) -> int | None:
         entry = self._found.get(VipKey(frontend.vip, self.services.backends[name].identity))

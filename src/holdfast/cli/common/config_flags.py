@@ -55,15 +55,26 @@ def effective(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Lo
 
 
 def checked(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
-    """Load the configuration, check also the files that its health checks name, and print warnings."""
-    from holdfast.balancer.probing.files import unusable
-
+    """Load the configuration, check also what depends on this machine and on the dataplane, and print warnings."""
     loaded = effective(config_file, settings)
     if (refused := unusable(loaded)) is not None:
         raise _ended(refused)
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     return loaded
+
+
+def unusable(loaded: Loaded) -> ConfigRejected | None:
+    """Refuse a configuration whose health checks name files that this process cannot use, or whose services the
+    dataplane cannot hold."""
+    from holdfast.balancer.dataplane.open import canonical_form
+    from holdfast.balancer.probing import files
+    from holdfast.balancer.services.distinct import indistinct
+
+    balancer = loaded.config.balancer
+    return files.unusable(loaded) or (
+        indistinct(loaded, canonical_form(balancer.dataplane)) if balancer.frontends else None
+    )
 
 
 def _ended(refused: ConfigRejected) -> click.exceptions.Exit:

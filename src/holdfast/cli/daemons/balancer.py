@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.config_flags import checked, configuration_flags, effective
+from holdfast.cli.common.config_flags import checked, configuration_flags, effective, unusable
 from holdfast.cli.common.control_socket import runtime_flag, send_command
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
@@ -35,7 +35,6 @@ def balancer(
         click.echo(f"{to_check} is valid: {served}.", err=True)
         return
     from holdfast.balancer.dataplane.open import refusal
-    from holdfast.balancer.probing.files import unusable
     from holdfast.balancer.worker import WORKERS
     from holdfast.cli.daemons.run import run_role
 

@@ -7,7 +7,6 @@ late misses neither.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +14,18 @@ from pathlib import Path
 import msgspec
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
-from holdfast.balancer.maglev.table import ALGORITHM, BackendId
-from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, backend, shown
+from holdfast.balancer.maglev.table import ALGORITHM
+from holdfast.balancer.vip import (
+    NO_BACKEND,
+    BackendEntry,
+    Value,
+    Vip,
+    VipKey,
+    VipSettings,
+    backend_from,
+    shown,
+    vip_from,
+)
 from holdfast.config.sections.frontend import DEFAULT_TABLE_SIZE
 from holdfast.reconcile import Away, Change
 from holdfast.runtime.paths import write_atomically
@@ -26,7 +35,7 @@ from holdfast.testing.fakes.dataplane import FakeDataplane
 class _Vip(msgspec.Struct):
     """A VIP in the file, with its entries by ADDRESS:PORT."""
 
-    sticky: bool = False
+    sticky: bool | None = False
     table_size: int = DEFAULT_TABLE_SIZE
     algorithm: int = ALGORITHM
     entries: dict[str, BackendEntry] = {}
@@ -84,9 +93,11 @@ class VipsFile(FakeDataplane):
     def _replace_objects(self, content: _Content) -> None:
         objects: dict[VipKey, Value] = {}
         for name, vip in content.vips.items():
-            objects[VipKey(_vip(name))] = VipSettings(vip.sticky, vip.table_size, vip.algorithm)
-            objects |= {VipKey(_vip(name), _backend(one)): entry for one, entry in vip.entries.items()}
-        ends = {VipKey(_vip(name), _backend(one)): n for name, of in content.ends.items() for one, n in of.items()}
+            objects[VipKey(vip_from(name))] = VipSettings(vip.sticky, vip.table_size, vip.algorithm)
+            objects |= {VipKey(vip_from(name), backend_from(one)): entry for one, entry in vip.entries.items()}
+        ends = {
+            VipKey(vip_from(name), backend_from(one)): n for name, of in content.ends.items() for one, n in of.items()
+        }
         for key in ends:
             if ends[key] > self.ends.get(key, 0):
                 super()._kill(key)
@@ -113,19 +124,3 @@ class VipsFile(FakeDataplane):
         except OSError as error:
             raise Away("dataplane", f"{self.path} cannot be written ({error.strerror})") from error
         self._loaded = encoded
-
-
-def _backend(text: str) -> BackendId:
-    return backend(*_address(text))
-
-
-def _vip(text: str) -> Vip:
-    address, _, protocol = text.rpartition("/")
-    host, port = _address(address)
-    return Vip.of(host, protocol, port)
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Parse ADDRESS:PORT: IPv6 in brackets, `*` for all ports."""
-    host, _, port = text.rpartition(":")
-    return str(ipaddress.ip_address(host.strip("[]"))), 0 if port == "*" else int(port)

@@ -1,7 +1,8 @@
 """A balancer's dataplane in memory: tables, clients with flows, and the faults of a real one.
 
 It outlives the balancer, keeps every change in order, builds its tables as the real ones do, lets clients connect
-through them, and can be unreachable, refuse changes, or lose everything in a restart.
+through them, and can be unreachable, refuse changes, or lose everything in a restart. It can also have fields that are
+set and never read, as those of VPP, with or without a memory of them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
+from holdfast.balancer.dataplane.remembered import RememberedFields
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.table import BackendId
-from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Objects, Value, Vip, VipKey, VipSettings, as_wanted, weights
 from holdfast.reconcile import Change, Op
 from holdfast.testing.fakes.target import FaultyTarget
 
@@ -27,15 +29,30 @@ class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
     objects: dict[VipKey, Value] = field(default_factory=dict)
     flows: dict[tuple[Vip, int], BackendId] = field(default_factory=dict)
     """Established flows: by VIP and client, the backend."""
+    write_only: frozenset[str] = frozenset()
+    """Fields that cannot be read."""
+    remembered: RememberedFields | None = None
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         self.check_reachable()
-        return {key: value for key, value in self.objects.items() if vips is None or key.vip in vips}
+        held = {key: self._seen(value) for key, value in self.objects.items() if vips is None or key.vip in vips}
+        return held if self.remembered is None else self.remembered.merged(held)
+
+    def canonical(self, vip: Vip, objects: Objects) -> Objects:
+        return as_wanted(vip, objects)
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         self.check_reachable()
-        return [self._applied(change) for change in changes]
+        errors = [self._applied(change) for change in changes]
+        if self.remembered is not None:
+            self.remembered.note(change for change, error in zip(changes, errors, strict=True) if error is None)
+        return errors
+
+    def _seen(self, value: Value) -> Value:
+        if isinstance(value, VipSettings):
+            return replace(value, sticky=None) if "sticky" in self.write_only else value
+        return replace(value, kill=None) if "kill" in self.write_only else value
 
     async def counters(self) -> Mapping[VipKey, Counters]:
         self.check_reachable()

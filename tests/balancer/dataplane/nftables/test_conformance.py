@@ -13,7 +13,7 @@ from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork, network
 from holdfast.testing.real.processes import tool
-from tests.balancer.dataplane.conformance import CASES, Case
+from tests.balancer.dataplane.conformance import CASES, RESTARTS, Case, RestartCase
 
 
 @pytest.fixture(scope="module")
@@ -37,5 +37,18 @@ def test_it_conforms(namespace: Namespace, case: Case) -> None:
             await case(dataplane)
         finally:
             dataplane.close()
+
+    inside(namespace.system_name, lambda: asyncio.run(prove()))
+
+
+@pytest.mark.parametrize("case", RESTARTS, ids=lambda case: case.__name__)
+def test_it_outlives_its_process(namespace: Namespace, case: RestartCase) -> None:
+    async def prove() -> None:
+        with contextlib.ExitStack() as opened:
+
+            def reopened() -> NftablesDataplane:
+                return opened.enter_context(contextlib.closing(NftablesDataplane(TableShape(case.__name__))))
+
+            await case(reopened(), reopened)
 
     inside(namespace.system_name, lambda: asyncio.run(prove()))

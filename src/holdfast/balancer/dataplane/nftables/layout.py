@@ -18,7 +18,16 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from holdfast.balancer.maglev.table import BackendId
-from holdfast.balancer.vip import PROTOCOLS, BackendEntry, Vip, VipKey, VipSettings, shown
+from holdfast.balancer.vip import (
+    PROTOCOLS,
+    BackendEntry,
+    Vip,
+    VipKey,
+    VipSettings,
+    backend_from,
+    shown,
+    vip_from,
+)
 
 MARKS = 0x4800_0000
 """Upper eight bits of our marks; numbers of buckets, which use the same field for a moment, never have them."""
@@ -174,9 +183,6 @@ def entry_comment(key: VipKey, entry: BackendEntry) -> str:
 
 
 _SETTINGS = re.compile(rf"({_STICKY} )?buckets (\d{{1,9}}) algorithm (\d{{1,9}})").fullmatch
-_PLACE = r"(?:([\d.]+)|\[([\da-f:.]+)\]):(\*|\d{1,5})"
-_VIP = re.compile(rf"{_PLACE}/(\w+)").fullmatch
-_BACKEND = re.compile(_PLACE).fullmatch
 _ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})(?: of (\d{{1,3}}))?( {_ENDED})?").fullmatch
 
 
@@ -188,28 +194,3 @@ def entry_from(comment: str) -> tuple[VipKey, BackendEntry]:
     weight = int(found[3])
     entry = BackendEntry(weight, found[5] is not None, weight if found[4] is None else int(found[4]))
     return VipKey(vip_from(found[1]), backend_from(found[2])), entry
-
-
-def vip_from(text: str) -> Vip:
-    """Parse a VIP: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
-    if (found := _VIP(text)) is None or found[4] not in PROTOCOLS:
-        raise ValueError(f"not a VIP: {text!r}")
-    return Vip(*_place(found), PROTOCOLS[found[4]], _port(found[3]))
-
-
-def backend_from(text: str) -> BackendId:
-    """Parse a backend: ADDRESS:PORT. Raises ValueError."""
-    if (found := _BACKEND(text)) is None:
-        raise ValueError(f"not a backend: {text!r}")
-    return BackendId(*_place(found), _port(found[3]))
-
-
-def _place(found: re.Match[str]) -> tuple[int, int]:
-    return (4, int(IPv4Address(found[1]))) if found[1] is not None else (6, int(IPv6Address(found[2])))
-
-
-def _port(text: str) -> int:
-    port = 0 if text == "*" else int(text)
-    if port > 65_535:
-        raise ValueError(f"not a port: {text}")
-    return port
