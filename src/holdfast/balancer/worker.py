@@ -64,7 +64,9 @@ class BalancerJob:
         self._clock = worker.clock
         self._watcher = None if store is None else self._open_watcher(store, offload)
         self._peers = (
-            None if store is None else PeerReports(store, self._region, self._name, worker.clock, self._report)
+            None
+            if store is None
+            else PeerReports(store, self._region, self._name, worker.clock, self._report, 2 * config.sync_interval)
         )
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
         first = resolve_services(config) if self._watcher is None else self._watcher.saved_services()

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from holdfast.balancer.peers.reports import PeerReports
 from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT, BalancerReport
 from holdfast.store.api import Entry
 from holdfast.testing import World, simulate
@@ -22,7 +23,7 @@ KEY = BALANCER_REPORT.key(REGION, "one")
 def scene(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def started(world: World) -> None:
         node = world.node("one")
-        node.run(PeerReports(node.store(), REGION, "one", node.clock, lambda: REPORT).run())
+        node.run(PeerReports(node.store(), REGION, "one", node.clock, lambda: REPORT, seconds(60)).run())
         await asyncio.sleep(1)
         await story(world)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
+from holdfast.balancer.peers.agreement import Agreement
 from holdfast.balancer.peers.digest import INPUTS, Digests
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
@@ -36,8 +37,17 @@ def own_key(region: Region, name: str) -> OwnKey:
 
 class PeerReports:
     def __init__(
-        self, store: Store, region: Region, name: str, clock: Clock, report: Callable[[], BalancerReport]
+        self,
+        store: Store,
+        region: Region,
+        name: str,
+        clock: Clock,
+        report: Callable[[], BalancerReport],
+        settle: Duration,
     ) -> None:
+        """A peer counts as differing after `settle`."""
+        self._agreement = Agreement(settle)
+        self._clock = clock
         self._key = LeasedKey(store, BALANCER_REPORT.key(region, name), _TTL)
         self._report = report
         prefix = BALANCER_REPORT.prefix(region)
@@ -49,14 +59,13 @@ class PeerReports:
             tasks.create_task(self._publish(), name="report")
 
     def differing(self) -> dict[str, tuple[str, ...]]:
-        """Peers whose table differs from ours, each with the inputs that differ."""
-        ours = _digests(self._report())
-        found = {
-            key.rpartition(b"/")[2].decode(errors="backslashreplace"): ours.differing(_digests(peer))
+        """Peers whose table has differed from ours for some time, each with the inputs that differ. Asked often."""
+        peers = {
+            key.rpartition(b"/")[2].decode(errors="backslashreplace"): _digests(peer)
             for key, peer in self._peers.objects.items()
             if key != self._key.key
         }
-        return {name: inputs for name, inputs in found.items() if inputs}
+        return self._agreement.differing(_digests(self._report()), peers, self._clock.now())
 
     async def _watch_peers(self) -> None:
         while True:
