@@ -75,6 +75,12 @@ GATES: Mapping[str, GateText] = {
         "a change of an object that a source of higher precedence owned, until that source is complete",
         "the complete list of that source, or `holdfast source forget`",
     ),
+    "prefix": GateText(
+        "agent",
+        "a route that would cut hosts off: default, loopback, link-local or multicast, covering an address of the "
+        "store or of a host, or outside the fleet's prefixes",
+        "another address for the endpoint, or `agent.allowed_prefixes`",
+    ),
     "handler_ready": GateText(
         "agent",
         "every change while a dataplane handler is not ready",

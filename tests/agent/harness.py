@@ -191,6 +191,8 @@ class HostHarness:
     batch: int = 1_000
     hold_down: Duration = seconds(30)
     path: Callable[[], Sequence[str]] = tuple
+    allowed: tuple[str, ...] = ()
+    """Prefixes that an operator allows."""
     encapsulation: Encapsulation = Encapsulation.ALWAYS
     reconciler: AgentReconciler | None = None
     clients: dict[str, FakeClient] = field(default_factory=dict)
@@ -273,7 +275,7 @@ class HostHarness:
         context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
         memories = {name: StoreMemory(self.folder, name) for name in self.stores}
         settings = ReconcilerSettings(
-            self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path
+            self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path, self.allowed
         )
         brake_memory = BrakeMemory(self.folder / "deletes", BOOT)
         self.reconciler = AgentReconciler(

@@ -240,7 +240,7 @@ def test_N13_the_path_to_the_store_is_deleted_last_and_stays_when_its_delete_was
         await site.settled()
         assert site.shapes == peer(2)
 
-    on_a_site(scene, tmp_path, path=lambda: ["10.65.0.1"])
+    on_a_site(scene, tmp_path, path=lambda: ["10.65.0.1"], allowed=("10.65.0.1/32",))
 
 
 @fault("N19", without="holdfast.reconcile.sync:SyncGate.judge")

@@ -317,3 +317,23 @@ def test_every_problem_of_a_manifest_names_its_line(text: str, words: str) -> No
     with pytest.raises(ManifestRefused) as refused:
         read(text, "f", Region())
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "part"),
+    [
+        ("0.0.0.0/0", "cannot have 0.0.0.0/0: it is a default route"),
+        ("127.0.0.1", "cannot have 127.0.0.1/32: it overlaps the loopback prefix 127.0.0.0/8; choose another address"),
+        ("192.0.2.9", "cannot have 192.0.2.9/32: it covers 192.0.2.9, an address of the store"),
+    ],
+)
+def test_apply_refuses_an_address_that_would_cut_hosts_off(run: Hand, address: str, part: str) -> None:
+    file = run.file(FLEET.replace("10.28.0.7", address))
+    refused = run("apply", "-f", file, "--set", "store.endpoints=[http://192.0.2.9:2379]")
+    assert (refused.exit_code, run("get", "hosts").stdout.count("r1")) == (1, 0)
+    assert part in refused.stderr
+
+
+def test_apply_accepts_the_address_of_the_store_if_it_is_allowed_exactly(run: Hand) -> None:
+    settings = ["--set", "store.endpoints=[http://10.28.0.7:2379]", "--set", "agent.allowed_prefixes=[10.28.0.7/32]"]
+    assert run("apply", "-f", run.file(FLEET), *settings).exit_code == 0

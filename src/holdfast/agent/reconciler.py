@@ -28,9 +28,11 @@ from holdfast.agent.gates.brake import AgentBrake
 from holdfast.agent.gates.dependents import DependentsGate
 from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.gates.precedence import PrecedenceGate
+from holdfast.agent.gates.prefix import PrefixGate
 from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
 from holdfast.agent.gates.store_path import HOLD_DOWN, StorePathGate
 from holdfast.agent.journal.journal import JournalUnwritable, Offload
+from holdfast.agent.known_prefixes import KnownPrefixes
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.present import Present
 from holdfast.agent.source import WantedClaims
@@ -72,6 +74,8 @@ class ReconcilerSettings:
     pace: LoopTimings = field(default_factory=LoopTimings)
     stores: Callable[[], Collection[str]] = tuple
     """Addresses at which the store is reached now."""
+    allowed_prefixes: tuple[str, ...] = ()
+    """Prefixes that an operator allows beside the fleet's own."""
 
 
 def reconciler_settings(config: Config, stores: Callable[[], Collection[str]]) -> ReconcilerSettings:
@@ -81,6 +85,7 @@ def reconciler_settings(config: Config, stores: Callable[[], Collection[str]]) -
         hold_down=agent.hold_down,
         pace=LoopTimings(audit=agent.verify_interval, linger=linger(host_name(config))),
         stores=stores,
+        allowed_prefixes=agent.allowed_prefixes,
     )
 
 
@@ -130,6 +135,7 @@ class AgentReconciler:
         }
         self.metrics = AgentMetrics(context.metrics.registry)
         self._settings = settings or ReconcilerSettings()
+        self._prefixes = KnownPrefixes(self.sources, self._settings.stores, self._settings.allowed_prefixes)
         self._clock = context.clock
         self._vitals = context.vitals
         self._offload = offload
@@ -161,6 +167,7 @@ class AgentReconciler:
                 self.identity_gate,
                 self.sync_gate,
                 PrecedenceGate(tuple(self.sources.claims), self.sync_gate),
+                PrefixGate(self._prefixes.policy),
                 HandlerReadyGate(target.handlers),
                 InterfaceGate(target.dataplane),
                 DependentsGate(target.present, self._is_backing_off),

@@ -149,6 +149,11 @@ def _reach(host: Host, version: int, here: LocalHost) -> PeerReach | None:
     )
 
 
+def underlays(host: Host) -> list[str]:
+    """Addresses at which that host itself is reached, without prefix lengths."""
+    return [text.partition("/")[0] for text in _underlays(host) if text]
+
+
 def _underlays(host: Host) -> list[str]:
     bgp = host.spec.bgp or Bgp()
     return [bgp.ipv4_address, bgp.ipv6_address, *(each.address for each in host.spec.addresses)]

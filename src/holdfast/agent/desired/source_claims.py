@@ -63,6 +63,8 @@ class SourceClaims:
         """Node of this host itself."""
         self._peers: dict[str, Peer] = {}
         self._hosts: dict[bytes, Host] = {}
+        self.host_changes = 0
+        """Rises with every change of a host."""
         self._endpoints: dict[bytes, Endpoint] = {}
         self._on: dict[str, list[bytes]] = {}
         self._migrations = Migrations()
@@ -122,7 +124,12 @@ class SourceClaims:
         arriving = [move for _, move in self._migrations if move.target in known]
         return [Arrival(known[move.target], move.source.node) for move in arriving]
 
+    def hosts(self) -> Iterable[Host]:
+        """Hosts of the source, this one included."""
+        return self._hosts.values()
+
     def set_host(self, path: bytes, host: Host | None) -> set[ClaimKey]:
+        self.host_changes += 1
         known = self._hosts.pop(path, None) if host is None else host
         if known is None:
             return set()

@@ -114,7 +114,8 @@ def run_import(opened: InventorySession, wanted: Sequence[WantedObject], why: st
     if not dry_run:
         return bring_in(opened.editor, wanted, who=operator(), why=why, progress=_progress(len(wanted)))
     with scratch_copy(opened.engine) as copy:
-        return bring_in(Editor(copy, opened.region), wanted, who=operator(), why=why, progress=_progress(len(wanted)))
+        editor = Editor(copy, opened.region, prefixes=opened.prefixes)
+        return bring_in(editor, wanted, who=operator(), why=why, progress=_progress(len(wanted)))
 
 
 def _progress(total: int) -> Callable[[int], None]:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import difflib
 import json
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -23,6 +25,7 @@ from holdfast.config import Config, FlagValue
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
 from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.edit.rules import PrefixRules
 from holdfast.inventory.kinds import KINDS, belongs
 from holdfast.inventory.manifest import write
 from holdfast.inventory.manifest.read import ManifestRefused, read
@@ -32,6 +35,7 @@ from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region, configured_region
+from holdfast.model.fleet.prefix_policy import parsed
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway, StoreError
@@ -55,12 +59,24 @@ class InventorySession:
         self.region = configured_region(config)
         self._store = config.store
         self.engine = configured_engine(config.inventory)
-        self.editor = Editor(self.engine, self.region)
+        self.prefixes = prefix_rules(config)
+        self.editor = Editor(self.engine, self.region, prefixes=self.prefixes)
         self.inventory = SqlInventory(self.engine)
 
     def query(self, query: Callable[[EtcdStore], Awaitable[R]]) -> R:
         """Run a query against the configured store. Raises `StoreAway` or `StoreError`."""
         return asyncio.run(query_store(connection(self._store), query))
+
+
+def prefix_rules(config: Config) -> PrefixRules:
+    """Prefixes that this configuration refuses: those of its store, as far as their names can be resolved here."""
+    names = {name for url in config.store.endpoints if (name := urlsplit(url).hostname)}
+    stores: set[str] = set()
+    for name in names:
+        with contextlib.suppress(OSError):  # an agent that knows the address holds the route
+            stores.update(str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
+    addresses = frozenset(one for one in stores if "%" not in one)
+    return PrefixRules(addresses, frozenset(map(parsed, config.agent.allowed_prefixes)))
 
 
 @contextlib.contextmanager

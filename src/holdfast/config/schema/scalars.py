@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from holdfast.config.schema.pattern import NotAPattern, compile_pattern
@@ -174,6 +174,16 @@ def address(given: str) -> str:
     if isinstance(parsed, IPv6Address) and (parsed.scope_id or parsed.ipv4_mapped):
         raise Unfit(f"is {quote(given)}: write the address without a %zone, and IPv4 as IPv4")
     return str(parsed)
+
+
+def prefix(given: str) -> str:
+    """Read one IPv4 or IPv6 prefix and return its canonical spelling."""
+    try:
+        return str(ip_network(given))
+    except ValueError:
+        raise Unfit(
+            f"is {quote(given)}, which is not a prefix: write 10.28.0.0/16 or fd28::/48, without bits after its length"
+        ) from None
 
 
 def regex(given: str) -> str:

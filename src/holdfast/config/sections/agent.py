@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import FieldConflict, FieldDoc, File, Name, Section, seconds
+from holdfast.config.schema.field import FieldConflict, FieldDoc, File, Name, PrefixText, Section, seconds
 from holdfast.config.schema.scalars import show_duration
 from holdfast.config.sections.linux import LinuxSettings
 
@@ -44,6 +44,14 @@ class AgentSettings(Section, frozen=True, kw_only=True):
             "hosts on the same subnet."
         ),
     ] = "cross-subnet"
+    allowed_prefixes: Annotated[
+        tuple[PrefixText, ...],
+        FieldDoc(
+            "Prefixes that hosts may have routes for, beside the fleet's own. A prefix that is named here exactly may "
+            "also cover an address of the store or of a host, such as that of an etcd which runs as a workload. "
+            "`holdfast apply` honours it on the machine where it runs."
+        ),
+    ] = ()
     report_interval: Annotated[
         timedelta,
         FieldDoc(

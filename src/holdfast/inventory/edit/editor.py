@@ -42,8 +42,15 @@ _PORTION = 1_000
 class Editor:
     """The operator's side of the SQL inventory."""
 
-    def __init__(self, engine: Engine, region: Region, limits: EditTimeouts | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        region: Region,
+        limits: EditTimeouts | None = None,
+        prefixes: rules.PrefixRules | None = None,
+    ) -> None:
         self._engine = engine
+        self._prefixes = prefixes or rules.PrefixRules()
         self._region = region
         self._limits = limits or EditTimeouts()
 
@@ -72,7 +79,7 @@ class Editor:
         edits = [_decide(request, stored.get((request.kind.name, request.name)), now) for request in requests]
         edits += live_migration.ended(connection, edits)
         changes = [edit for edit in edits if edit.did is not ChangeKind.UNCHANGED]
-        rules.refuse(connection, changes)
+        rules.refuse(connection, changes, self._prefixes)
         if dry_run or not changes:
             return edits
         revisions = _write(connection, changes, who, why, now)

@@ -1,5 +1,5 @@
-"""Rules of the inventory: refuse addresses that are taken, deletes of objects that others depend on, objects of another
-region, and objects that the store would not accept.
+"""Rules of the inventory: refuse addresses that are taken or would cut hosts off, deletes of objects that others depend
+on, objects of another region, and objects that the store would not accept.
 
 Each rule compares the edits of one batch with the other stored objects, inside the transaction that applies them.
 Batches are serialized (`editor`), so that two cannot be valid one by one and contradict each other.
@@ -8,6 +8,7 @@ Batches are serialized (`editor`), so that two cannot be valid one by one and co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,10 +26,11 @@ from holdfast.model.balancing import SETTINGS_FIELDS
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
-from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.model.calico.host import HOST
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
+from holdfast.model.calico.host import HOST, Host
 from holdfast.model.calico.migration import Migration
 from holdfast.model.fleet.network import NETWORK, Network
+from holdfast.model.fleet.prefix_policy import Prefix, PrefixPolicy, PrefixRefusal, forbidden, parsed
 
 DOCUMENT_LIMIT = 1 << 20
 """Bytes. etcd refuses requests above 1.5 MiB, and a request holds more than the document."""
@@ -62,9 +64,18 @@ def refuse_foreign(
             )
 
 
-def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
+@dataclass(frozen=True, slots=True)
+class PrefixRules:
+    """Addresses at which the store is reached, and prefixes that an operator allows all the same."""
+
+    stores: frozenset[str] = frozenset()
+    allowed: frozenset[Prefix] = frozenset()
+
+
+def refuse(connection: Connection, changes: Sequence[Edit], prefixes: PrefixRules) -> None:
     """Raise `EditRefused` for the first rule that these edits break."""
     _refuse_oversized(changes)
+    refuse_prefixes(connection, changes, prefixes)
     _refuse_taken(connection, changes)
     _refuse_orphans(connection, changes)
     _refuse_unknown_target(connection, changes)
@@ -101,6 +112,68 @@ def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
         for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(batch))):
             if (row.kind, row.name) not in changed:
                 raise _taken(row.address, owners[row.address], (row.kind, row.name))
+
+
+def refuse_prefixes(connection: Connection, changes: Sequence[Edit], rules: PrefixRules) -> None:
+    """Refuse prefixes that would cut hosts off: default, loopback, link-local and multicast ones, and those that cover
+    an address of the store or of a host."""
+    # protection: N21
+    for edit in changes:
+        for prefix in edit.thing.prefixes if isinstance(edit.thing, Network) else ():
+            _refuse_prefix(edit, prefix, forbidden(parsed(prefix)))
+    edits = [edit for edit in changes if isinstance(edit.thing, Endpoint)]
+    policy = PrefixPolicy(dict.fromkeys(rules.stores, "an address of the store"), allowed=rules.allowed)
+    for edit, prefix in _prefixes(edits):
+        _refuse_prefix(edit, prefix, policy.refusal(parsed(prefix)))
+    _refuse_covered_hosts(connection, changes, edits, rules)
+
+
+def _refuse_covered_hosts(
+    connection: Connection, changes: Sequence[Edit], edits: Sequence[Edit], rules: PrefixRules
+) -> None:
+    """The same for addresses of hosts and prefixes of several addresses; a single address has one owner anyway."""
+    hosts = [edit for edit in changes if isinstance(edit.thing, Host)]
+    wide = [(edit, prefix) for edit, prefix in _prefixes(edits) if _is_wide(prefix)]
+    if wide:
+        names = {edit.name for edit in changes if edit.kind is HOST}
+        query = select(ADDRESSES).where(ADDRESSES.c.kind == HOST.name)
+        found = {row.address: row.name for row in connection.execute(query) if row.name not in names}
+        policy = _no_host_covered(found | _own_addresses(hosts), rules)
+        for edit, prefix in wide:
+            _refuse_prefix(edit, prefix, policy.refusal(parsed(prefix)))
+    if hosts:
+        policy, names = _no_host_covered(_own_addresses(hosts), rules), {edit.name for edit in edits}
+        query = select(ADDRESSES).where(ADDRESSES.c.kind == ENDPOINT.name, ADDRESSES.c.address.contains("/"))
+        for row in connection.execute(query):
+            refusal = policy.refusal(parsed(row.address)) if row.name not in names else None
+            if refusal is not None:
+                raise EditRefused(f"endpoint {row.name} has {row.address}, and {refusal.why}: change either of them")
+
+
+def _no_host_covered(addresses: Mapping[str, str], rules: PrefixRules) -> PrefixPolicy:
+    return PrefixPolicy(
+        {address: f"an address of host {host}" for address, host in addresses.items()}, allowed=rules.allowed
+    )
+
+
+def _own_addresses(hosts: Sequence[Edit]) -> dict[str, str]:
+    return {address: edit.name for edit in hosts if edit.thing is not None for address in addresses_of(edit.thing)}
+
+
+def _prefixes(edits: Sequence[Edit]) -> Iterator[tuple[Edit, str]]:
+    for edit in edits:
+        if isinstance(edit.thing, Endpoint):
+            for prefix in edit.thing.spec.ip_networks:
+                yield edit, prefix
+
+
+def _is_wide(prefix: str) -> bool:
+    return not prefix.endswith("/128" if ":" in prefix else "/32")
+
+
+def _refuse_prefix(edit: Edit, prefix: str, refusal: PrefixRefusal | None) -> None:
+    if refusal is not None:
+        raise EditRefused(f"{edit.kind.name} {edit.name} cannot have {prefix}: {refusal.why}; {refusal.way_out}")
 
 
 def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> EditRefused:

@@ -1,0 +1,40 @@
+"""Prefix gate: holds routes that the prefix policy refuses (N21). Pure.
+
+The inventory refuses such prefixes, so what arrives here was written into the store by hand or by another program. A
+route that is in the kernel or in the journal already is not held because it covers the store or a host: it may be what
+the agent reaches the store by, and is repaired and moved like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from holdfast.agent.claims import Claim, ClaimKey, ClaimKind
+from holdfast.model.base.time import Instant
+from holdfast.model.fleet.prefix_policy import Prefix, PrefixPolicy, PrefixRefusal, forbidden
+from holdfast.reconcile import Change, Closed, Op, Reason
+
+
+class PrefixReason(Reason):
+    PREFIX_REFUSED = "the prefix policy allows no route for it"
+
+
+@dataclass(slots=True)
+class PrefixGate:
+    policy: Callable[[], PrefixPolicy]
+
+    def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        if change.key.kind is not ClaimKind.ROUTE or change.new is None:
+            return None
+        refusal = self.refusal(change)
+        if refusal is None:
+            return None
+        endpoint = change.new.value.owner.endpoint
+        owner = f" of endpoint {endpoint}" if endpoint else ""
+        detail = f"{change.key.text}{owner}: {refusal.why}"
+        return Closed("prefix", PrefixReason.PREFIX_REFUSED, now, refusal.way_out, detail)
+
+    def refusal(self, change: Change[ClaimKey, Claim]) -> PrefixRefusal | None:  # protection: N21
+        prefix = Prefix(*change.key[1:])
+        return self.policy().refusal(prefix) if change.op is Op.CREATE else forbidden(prefix)

@@ -1,0 +1,138 @@
+"""Prefix policy: the prefixes for which no host may have a route (N21). Pure.
+
+A route for a default, loopback, link-local or multicast prefix, or for one that covers an address of the store or of a
+host, cuts every host of the fleet off at once. The inventory refuses such a prefix, and agents hold it if it gets into
+the store another way. Where the fleet's own prefixes are known, an agent also holds what is outside all of them.
+
+`allowed` is the way out: those prefixes count as the fleet's own, and one that is named there exactly may cover the
+store. Nothing lifts the refusal of default, loopback, link-local and multicast prefixes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import collapse_addresses, ip_network
+from typing import NamedTuple
+
+from holdfast.model.base.address import address_order, prefix_order
+
+BITS = {4: 32, 6: 128}
+
+
+class Prefix(NamedTuple):
+    """Prefix as numbers."""
+
+    family: int
+    number: int
+    length: int
+
+    @property
+    def last(self) -> int:
+        """Highest address of it."""
+        return self.number | (1 << BITS[self.family] - self.length) - 1
+
+    def overlaps(self, other: Prefix) -> bool:
+        spare = BITS[self.family] - min(self.length, other.length)
+        return self.family == other.family and self.number >> spare == other.number >> spare
+
+    def contains(self, other: Prefix) -> bool:
+        return self.length <= other.length and self.overlaps(other)
+
+
+def parsed(text: str) -> Prefix:
+    """Parse a prefix or an address."""
+    return Prefix(*prefix_order(text))
+
+
+_RESERVED = {
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local",
+    "224.0.0.0/4": "multicast",
+    "0.0.0.0/8": "unspecified",
+    "::1/128": "loopback",
+    "::/128": "unspecified",
+    "fe80::/10": "link-local",
+    "ff00::/8": "multicast",
+}
+RESERVED: Mapping[int, Mapping[Prefix, str]] = {
+    family: {one: f"{what} prefix {text}" for text, what in _RESERVED.items() if (one := parsed(text)).family == family}
+    for family in BITS
+}
+
+
+class PrefixRefusal(NamedTuple):
+    """PrefixRefusal of a prefix: why, and what to do about it."""
+
+    why: str
+    way_out: str
+
+
+ANOTHER = "choose another address"
+
+
+def forbidden(prefix: Prefix) -> PrefixRefusal | None:
+    """Refuse what is wrong in every fleet."""
+    if not prefix.length:
+        return PrefixRefusal("it is a default route, which would take all traffic of every host", ANOTHER)
+    found = next((what for reserved, what in RESERVED[prefix.family].items() if prefix.overlaps(reserved)), None)
+    return None if found is None else PrefixRefusal(f"it overlaps the {found}", ANOTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixPolicy:
+    """`protected` names the addresses that no prefix may cover; `fleet` are the fleet's prefixes, None while they are
+    not known."""
+
+    protected: Mapping[str, str] = field(default_factory=dict)
+    fleet: frozenset[Prefix] | None = None
+    allowed: frozenset[Prefix] = frozenset()
+    _addresses: Mapping[int, list[tuple[int, str]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found: dict[int, list[tuple[int, str]]] = {4: [], 6: []}
+        for address, what in self.protected.items():
+            family, number = address_order(address)
+            found[family].append((number, f"{address}, {what}"))
+        object.__setattr__(self, "_addresses", {family: sorted(some) for family, some in found.items()})
+
+    def refusal(self, prefix: Prefix) -> PrefixRefusal | None:
+        """Return why no host may have a route for that prefix; None if one may."""
+        fixed = forbidden(prefix)
+        if fixed is not None or prefix in self.allowed:
+            return fixed
+        covered = self._covered(prefix)
+        if covered is not None:
+            return PrefixRefusal(
+                f"it covers {covered}", f"{ANOTHER}, or name exactly this prefix in agent.allowed_prefixes"
+            )
+        if self.fleet is None or _is_within(prefix, self.fleet) or _is_within(prefix, self.allowed):
+            return None
+        way_out = "apply a network that contains it, or add it to agent.allowed_prefixes"
+        return PrefixRefusal("it is outside the fleet's prefixes", way_out)
+
+    def _covered(self, prefix: Prefix) -> str | None:
+        """Name the first protected address in that prefix."""
+        some = self._addresses[prefix.family]
+        at = bisect_left(some, (prefix.number, ""))
+        return some[at][1] if at < len(some) and some[at][0] <= prefix.last else None
+
+
+def _is_within(prefix: Prefix, around: frozenset[Prefix]) -> bool:
+    """Look up each shorter prefix: a fleet may have thousands, and a prefix has at most 128 that contain it."""
+    if not around:
+        return False
+    bits = BITS[prefix.family]
+    return any(
+        (prefix.family, prefix.number >> bits - length << bits - length, length) in around
+        for length in range(prefix.length, -1, -1)
+    )
+
+
+def collapsed(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Return the same addresses in as few prefixes as possible, in order."""
+    networks = [ip_network(one) for one in prefixes]
+    four = collapse_addresses(one for one in networks if one.version == 4)
+    six = collapse_addresses(one for one in networks if one.version == 6)
+    return (*map(str, four), *map(str, six))
