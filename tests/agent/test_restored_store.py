@@ -12,6 +12,7 @@ import pytest
 from holdfast.agent.claims import ClaimKey, LocalRoute, RemoteRoute, Shape, nexthop, route
 from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.slim_endpoint import decode_endpoint
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -182,14 +183,20 @@ def test_of_two_claims_the_refilled_one_wins_in_any_order_of_events(order: Seque
     fleet = Fleet(FakeStore(now=lambda: 0.0))
     old, refilled = fleet.runs("gone", "a", "10.65.0.1/32"), fleet.runs("live", "b", "10.65.0.1/32")
     revisions = {old.key: 5, refilled.key: 9}
-    claims = SourceClaims(LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda path: revisions.get(path, 0))
+    claims = SourceClaims(
+        LocalHost(ME, Encapsulation.ALWAYS),
+        REGION,
+        lambda path: revisions.get(path, 0),
+        lambda path: revisions.get(path, 0),
+    )
+    claims.restored = True
     claims.set_host(b"nodes/a", host("a", 1))
     for one in order:
         if one == "host":
             claims.set_host(b"nodes/b", host("b", 2))
         else:
             put = old if one == "old" else refilled
-            endpoint = ENDPOINT.decode(put.key, put.value)
+            endpoint = decode_endpoint(put.key, put.value)
             assert not isinstance(endpoint, Bad)
             claims.set_endpoint(put.key, endpoint)
     wanted = claims.wanted(P1)

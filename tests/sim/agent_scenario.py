@@ -31,9 +31,10 @@ from holdfast.agent.claims import (
     Shape,
 )
 from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.model.base.time import seconds
-from holdfast.model.calico.endpoint import Endpoint
+from holdfast.model.calico.endpoint import Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Host
 from holdfast.store.api import Delete, Operation, Put
 from holdfast.store.mirror import mirror
@@ -221,7 +222,15 @@ def _is_heard(watcher: SourceWatcher) -> bool:
 
 def _shown(watcher: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
     mirror = watcher.objects
-    return {key: (mirror.create_revision(key), each) for key, each in mirror.objects.items()}
+    return {key: (mirror.create_revision(key), _whole(each)) for key, each in mirror.objects.items()}
+
+
+def _whole(shown: Object | SlimEndpoint) -> Object:
+    """Return the object as `Fleet` has written it."""
+    if not isinstance(shown, SlimEndpoint):
+        return shown
+    name = shown.name._asdict()
+    return Endpoint.of(REGION, EndpointSpec(**name, interface_name=shown.interface, ip_networks=shown.prefixes))
 
 
 async def agent_scenario(world: World) -> AgentResult:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from holdfast.agent.claims import LocalRoute, RemoteRoute, Shape
 from holdfast.agent.commands.control import AgentCommands
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint, decode_endpoint
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import Operation, Put
@@ -53,6 +55,13 @@ def steps(fleet: Fleet, to: str = ME) -> Sequence[Operation]:
 
 def mute(site: HostHarness) -> None:
     site.clients["region"].link.mute_watches(HOST.prefix(REGION))
+
+
+def slim(endpoint: Endpoint) -> SlimEndpoint:
+    """Return an endpoint as the agent keeps it."""
+    found = decode_endpoint(ENDPOINT.key(REGION, endpoint.name), ENDPOINT.encode(endpoint))
+    assert isinstance(found, SlimEndpoint)
+    return found
 
 
 def statuses(site: HostHarness) -> dict[str, EndpointState]:

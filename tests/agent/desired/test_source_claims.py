@@ -20,8 +20,8 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.desired.migrations import without_host
 from holdfast.agent.desired.peers import Encapsulation, LocalHost, peer
+from holdfast.agent.desired.slim_endpoint import decode_endpoint, without_host
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
@@ -88,6 +88,8 @@ class Followed:
         created, _ = self.objects.pop(operation.key, (self.revision, None))
         if decoded is not None:
             self.objects[operation.key] = created, decoded
+        if kind is ENDPOINT and isinstance(operation, Put):
+            decoded = decode_endpoint(operation.key, operation.value)
         return hear(operation.key, decoded)  # type: ignore[no-any-return]
 
     def _kind(self, key: bytes) -> tuple[Any, Any]:

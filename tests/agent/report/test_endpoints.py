@@ -17,6 +17,7 @@ from holdfast.model.calico.endpoint import Endpoint, EndpointName, EndpointSpec
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.reconcile import Change, Op, Outstanding, Owned
 from holdfast.testing import World, simulate
+from tests.agent.desired.harness import slim
 
 REGION = Region()
 NAME = EndpointName("r1", "openstack", "vm-1", "port-1")
@@ -48,7 +49,7 @@ def state(
         if error
         else None
     )
-    found = states([endpoint(interface)], present, lambda _key: story, lambda _key, _shape: blocked_by)
+    found = states([slim(endpoint(interface))], present, lambda _key: story, lambda _key, _shape: blocked_by)
     return found[NAME]
 
 

@@ -13,12 +13,13 @@ from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.agent.commands.trace_route import trace
 from holdfast.agent.commands.views import AgentView
 from holdfast.agent.desired.migrations import Arrival
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint
 from holdfast.agent.reconciler import AgentReconciler
 from holdfast.agent.report.endpoint_states import states
 from holdfast.agent.report.summary import AgentDetails, AgentSummary, Moment
 from holdfast.model.base.address import AddressRefused, interface
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.model.calico.endpoint import Endpoint, EndpointName
+from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.reconcile import Outstanding, Owned
 from holdfast.runtime.clock import Clock
@@ -77,7 +78,7 @@ class AgentCommands:
         unreadable = any(watcher.synced.unreadable for watcher in self._reconciler.watchers)
         return not unreadable and self._among(*_OURS)
 
-    def _local(self) -> list[Endpoint]:
+    def _local(self) -> list[SlimEndpoint]:
         return [one for watcher in self._reconciler.watchers for one in watcher.claims.local()]
 
     async def _report(self, _request: Request, _who: Who) -> Any:
@@ -189,7 +190,7 @@ class AgentCommands:
 
     def _arrivals(self) -> Mapping[str, Arrival]:
         found = [one for watcher in self._reconciler.watchers for one in watcher.claims.arrivals()]
-        return {one.endpoint.name.individual: one for one in found}
+        return {one.endpoint.individual: one for one in found}
 
 
 def only_up(found: Mapping[EndpointName, EndpointState]) -> Mapping[EndpointName, EndpointState]:  # protection: C61

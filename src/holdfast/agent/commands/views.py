@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.agent.claims import KINDS, Claim, ClaimKey, ClaimKind, LocalRoute, Mode, NexthopEntry
-from holdfast.agent.desired.migrations import Arrival, without_host
+from holdfast.agent.desired.migrations import Arrival
+from holdfast.agent.desired.slim_endpoint import without_host
 from holdfast.agent.pending_deletes import HandlerStatus
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import Op, Outstanding, Owned

@@ -1,2 +1,2 @@
-"""Desired state of this host. Reading order: `watcher`, `source_claims`, `ownership`, `migrations`, `peers`,
-`sources`."""
+"""Desired state of this host. Reading order: `watcher`, `source_claims`, `ownership`, `migrations`,
+`slim_endpoint`, `peers`, `sources`."""

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
-from holdfast.model.base.name import join
-from holdfast.model.calico.endpoint import Endpoint, EndpointName
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint
+from holdfast.model.calico.endpoint import EndpointName
 
 
 class Move(NamedTuple):
@@ -25,7 +24,7 @@ class Move(NamedTuple):
 class Arrival(msgspec.Struct, frozen=True, gc=False):
     """Workload that migrates to this host, as its endpoint stands here, and where it comes from."""
 
-    endpoint: Endpoint
+    endpoint: SlimEndpoint
     source: str
 
     def __str__(self) -> str:
@@ -81,14 +80,3 @@ class Migrations:
 
     def __bool__(self) -> bool:
         return bool(self._known or self._unreadable)
-
-
-def moved(endpoint: Endpoint, target: EndpointName) -> Endpoint:
-    """Return the endpoint as it will stand at its target."""
-    metadata = replace(endpoint.metadata, name=join(target))
-    return replace(endpoint, metadata=metadata, spec=replace(endpoint.spec, node=target.node))
-
-
-def without_host(name: str, host: str) -> str:
-    """Strip the host from an endpoint's name, by its length: a start does this for every endpoint."""
-    return name[len(host) + host.count("-") + 1 :]

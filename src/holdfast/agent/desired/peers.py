@@ -31,9 +31,9 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint
 from holdfast.agent.tunnel_mac import link_local, mac_of
 from holdfast.model.base.address import family
-from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import Bgp, Host
 
 FAMILIES = (4, 6)
@@ -111,21 +111,20 @@ def peer(host: Host, here: LocalHost) -> Peer:
     return Peer(owner, reach, "" if reach else f"host {name} has no underlay address")
 
 
-def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[ClaimKey, Claim]]:
+def remote_routes(endpoint: SlimEndpoint, to: Peer) -> Iterator[tuple[ClaimKey, Claim]]:
     """Routes to an endpoint on another host, in the families in which that host is reached."""
-    owner = Owner(to.owner.host, to.owner.incarnation, endpoint.metadata.name)
-    for prefix in endpoint.spec.ip_networks:
+    owner = Owner(to.owner.host, to.owner.incarnation, endpoint.joined)
+    for prefix in endpoint.prefixes:
         gateway = to.gateway(family(prefix))
         if gateway is not None:
             yield route(prefix), Claim(RemoteRoute(gateway), owner)
 
 
-def local_routes(endpoint: Endpoint) -> Iterator[tuple[ClaimKey, Claim]]:
+def local_routes(endpoint: SlimEndpoint) -> Iterator[tuple[ClaimKey, Claim]]:
     """Routes to an endpoint on this host."""
-    spec = endpoint.spec
-    owner = Owner(spec.node, "", endpoint.metadata.name)
-    for prefix in spec.ip_networks if spec.interface_name else ():
-        yield route(prefix), Claim(LocalRoute(spec.interface_name), owner)
+    owner = Owner(endpoint.node, "", endpoint.joined)
+    for prefix in endpoint.prefixes if endpoint.interface else ():
+        yield route(prefix), Claim(LocalRoute(endpoint.interface), owner)
 
 
 def _reach(host: Host, version: int, here: LocalHost) -> PeerReach | None:

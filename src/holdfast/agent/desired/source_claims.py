@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 
 from holdfast.agent.claims import BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute, route
-from holdfast.agent.desired.migrations import Arrival, Migrations, Move, moved, without_host
+from holdfast.agent.desired.migrations import Arrival, Migrations, Move
 from holdfast.agent.desired.ownership import (
     Claimant,
     ClaimConflict,
@@ -23,9 +23,10 @@ from holdfast.agent.desired.ownership import (
     resolve,
 )
 from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes, peer, remote_routes
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint, without_host
 from holdfast.agent.tunnel_mac import mac_of, tunnel_mac
 from holdfast.model.base.region import Region
-from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST, Host
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Owned
@@ -65,11 +66,11 @@ class SourceClaims:
         self._hosts: dict[bytes, Host] = {}
         self.host_changes = 0
         """Rises with every change of a host."""
-        self._endpoints: dict[bytes, Endpoint] = {}
+        self._endpoints: dict[bytes, SlimEndpoint] = {}
         self._on: dict[str, list[bytes]] = {}
         self._migrations = Migrations()
         self._unreadable: frozenset[EndpointName] = frozenset()
-        self._restored: dict[bytes, tuple[Endpoint, int]] = {}
+        self._restored: dict[bytes, tuple[SlimEndpoint, int]] = {}
         """Unreadable endpoints as the journal remembers them, with their revision."""
         self._unexplained: dict[str, set[ClaimKey]] = {}
         """Local routes from the journal, by workload, for which an unreadable migration may be the reason; its source
@@ -110,11 +111,11 @@ class SourceClaims:
         own, name = self.own, self._configured.host
         return {each: tunnel_mac(name, each) if own is None else mac_of(own, each) for each in FAMILIES}
 
-    def on(self, host: str) -> list[Endpoint]:
+    def on(self, host: str) -> list[SlimEndpoint]:
         """Endpoints of that host."""
         return [self._endpoints[path] for path in sorted(self._on.get(host, ()))]
 
-    def local(self) -> list[Endpoint]:
+    def local(self) -> list[SlimEndpoint]:
         """Endpoints of this host, including those that only a migration announces."""
         return [*self.on(self._here.host), *filter(None, (self._arriving(path) for path, _ in self._migrations))]
 
@@ -138,13 +139,13 @@ class SourceClaims:
         name = known.metadata.name
         return self._set_own(host) if name == self._configured.host else self._set_peer(path, name, host)
 
-    def set_endpoint(self, path: bytes, endpoint: Endpoint | None) -> set[ClaimKey]:
+    def set_endpoint(self, path: bytes, endpoint: SlimEndpoint | None) -> set[ClaimKey]:
         old = self._endpoints.pop(path, None)
         if old is not None:
-            self._on[old.spec.node].remove(path)
+            self._on[old.node].remove(path)
         if endpoint is not None:
             self._endpoints[path] = endpoint
-            self._on.setdefault(endpoint.spec.node, []).append(path)
+            self._on.setdefault(endpoint.node, []).append(path)
         known = endpoint or old
         about = self._migrations.about(known.name) if known is not None and self._migrations else ()
         return self._route(path).union(*(self._update_move(each) for each in about))
@@ -201,9 +202,7 @@ class SourceClaims:
         shapes = [owned.value.shape for owned in routes.values()]
         interface = next((shape.interface for shape in shapes if isinstance(shape, LocalRoute)), "")
         prefixes = tuple(key.text for key in routes)
-        endpoint = Endpoint.of(
-            self._region, EndpointSpec(**name._asdict(), interface_name=interface, ip_networks=prefixes)
-        )
+        endpoint = SlimEndpoint(str(name), name.node, interface, prefixes)
         path = ENDPOINT.key(self._region, name)
         self._restored[path] = endpoint, max(owned.revision for owned in routes.values())
         return self.set_endpoint(path, endpoint)
@@ -266,18 +265,18 @@ class SourceClaims:
         arriving = self._arriving(path)
         return self._owners.set_claims(path, () if arriving is None else local_routes(arriving))
 
-    def _arriving(self, path: bytes) -> Endpoint | None:
+    def _arriving(self, path: bytes) -> SlimEndpoint | None:
         """Return a workload that migrates here as it will stand here, where no endpoint here describes it itself."""
         move = self._migrations.get(path)
         if move is None or move.target.node != self._here.host or self._existing(move.target):
             return None
-        return next((moved(self._endpoints[each], move.target) for each in self._existing(move.source)), None)
+        return next((self._endpoints[each].at(move.target) for each in self._existing(move.source)), None)
 
     def _elsewhere(self, routes: Mapping[str, Set[ClaimKey]]) -> list[EndpointName]:
         """Endpoints on other hosts that are one of these workloads and have one of its routes."""
-        others = [one for one in self._endpoints.values() if one.spec.node != self._here.host]
-        found = [(one, routes.get(without_host(one.metadata.name, one.spec.node))) for one in others]
-        return [one.name for one, its in found if its and not its.isdisjoint(map(route, one.spec.ip_networks))]
+        others = [one for one in self._endpoints.values() if one.node != self._here.host]
+        found = [(one, routes.get(one.individual)) for one in others]
+        return [one.name for one, its in found if its and not its.isdisjoint(map(route, one.prefixes))]
 
     def _existing(self, name: EndpointName) -> list[bytes]:
         """Store key of that endpoint, if it exists."""
@@ -314,8 +313,8 @@ class SourceClaims:
         endpoint = self._endpoints.get(path)
         return self._owners.set_claims(path, () if endpoint is None else self._routes(endpoint))
 
-    def _routes(self, endpoint: Endpoint) -> Iterable[tuple[ClaimKey, Claim]]:
-        node = endpoint.spec.node
+    def _routes(self, endpoint: SlimEndpoint) -> Iterable[tuple[ClaimKey, Claim]]:
+        node = endpoint.node
         if node == self._here.host:
             return local_routes(endpoint)
         return remote_routes(endpoint, self._peers[node]) if node in self._peers else ()
@@ -333,7 +332,7 @@ class SourceClaims:
         """Identity that stays the same wherever the workload is."""
         endpoint, move = self._endpoints.get(path), self._migrations.get(path)
         if endpoint is not None:
-            return endpoint.name.individual
+            return endpoint.individual
         return path if move is None else move.target.individual
 
     def _presence_at(self, path: bytes) -> Presence:

@@ -16,13 +16,14 @@ import structlog
 
 from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
 from holdfast.agent.desired.peers import LocalHost
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint, decode_endpoint
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
-from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST, Host, region_of
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
@@ -40,7 +41,7 @@ Journaled = Callable[[], Iterable[tuple[ClaimKey, Owned[Claim]]]]
 OwnerOf = Callable[[ClaimKey], Owned[Claim] | None]
 """Claim that a key has in the kernel now, as the journal knows it."""
 
-Source = Host | Endpoint | Migration
+Source = Host | SlimEndpoint | Migration
 KINDS: tuple[Kind[Any, Any], ...] = (MIGRATION, HOST, ENDPOINT)
 """In the order of their keys."""
 
@@ -154,7 +155,8 @@ class SourceWatcher:
         return self.claims.set_endpoint(key, found) if kind is ENDPOINT else self.claims.set_migration(key, found)
 
     def _decode(self, key: bytes, value: bytes) -> Source | Bad:
-        decoded: Source | Bad = self._kind(key).decode(key, value)
+        kind = self._kind(key)
+        decoded: Source | Bad = decode_endpoint(key, value) if kind is ENDPOINT else kind.decode(key, value)
         return _of_other_region(key, self.region) if _is_foreign(decoded, self.region) else decoded
 
     def _kind(self, key: bytes) -> Kind[Any, Any]:

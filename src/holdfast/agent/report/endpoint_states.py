@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
 from holdfast.agent.desired.peers import local_routes
-from holdfast.model.calico.endpoint import Endpoint, EndpointName
+from holdfast.agent.desired.slim_endpoint import SlimEndpoint
+from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.reconcile import Outstanding, Owned
 
@@ -18,7 +19,7 @@ FindChange = Callable[[ClaimKey], Outstanding[ClaimKey, Claim] | None]
 
 
 def states(
-    endpoints: Iterable[Endpoint],
+    endpoints: Iterable[SlimEndpoint],
     present: Mapping[ClaimKey, Owned[Claim]],
     outstanding: FindChange,
     blocked_by: BlockedBy,
@@ -27,7 +28,7 @@ def states(
 
 
 def _state(
-    endpoint: Endpoint, present: Mapping[ClaimKey, Owned[Claim]], outstanding: FindChange, blocked_by: BlockedBy
+    endpoint: SlimEndpoint, present: Mapping[ClaimKey, Owned[Claim]], outstanding: FindChange, blocked_by: BlockedBy
 ) -> EndpointState:
     routes = dict(local_routes(endpoint))
     if any(blocked_by(key, claim.shape) for key, claim in routes.items()):
@@ -35,7 +36,7 @@ def _state(
     if any((found := outstanding(key)) is not None and found.error for key in routes):
         return EndpointState.ERROR
     made = all(_is_made(present.get(key), claim) for key, claim in routes.items())
-    return EndpointState.UP if made and endpoint.spec.interface_name else EndpointState.DOWN
+    return EndpointState.UP if made and endpoint.interface else EndpointState.DOWN
 
 
 def _is_made(found: Owned[Claim] | None, wanted: Claim) -> bool:
