@@ -23,7 +23,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.host import HOST, REGION_LABEL, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity, LatchedVerdict
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope, ScopeKind
@@ -103,7 +103,8 @@ class Agent:
 
     def joins(self, name: str, number: int) -> None:
         spec = HostSpec(bgp=Bgp(ipv4_address=f"192.0.2.{number}/24"))
-        self.put(HOST.key(self.region, name), HOST.encode(Host.of(name, spec)))
+        labels = {REGION_LABEL: self.region.name}
+        self.put(HOST.key(self.region, name), HOST.encode(Host.of(name, spec, labels=labels)))
 
     def runs(self, node: str, workload: str, prefix: str) -> None:
         self.write(self.workload(node, workload, prefix))
