@@ -100,6 +100,32 @@ def test_a_delete_after_the_verdict_stays_a_witness_when_those_before_it_are_voi
     assert set(cloud.inventory.witness(cloud.keys.values())) == {cloud.keys[t.PORTS]}
 
 
+def test_C40_only_objects_that_were_edited_after_a_verdict_are_newer_than_it(cloud: Cloud) -> None:
+    """Neutron's own revisions count per object: a port that was changed often is not newer than the verdict."""
+    key = cloud.keys[t.PORTS]
+    cloud.database.change(t.STANDARD, 3, revision_number=1_000)
+    cloud.database.insert(t.OUTBOX, kind=Changed.GROUP.value, resource=cloud.group)
+    verdict = cloud.inventory.revision()
+
+    def revision() -> int:
+        (row,) = cloud.inventory.read_keys([key])
+        return row.revision
+
+    assert revision() <= verdict
+    cloud.database.insert(t.OUTBOX, kind=Changed.PORT.value, resource=cloud.port)
+    assert revision() > verdict
+
+
+def test_C40_a_port_that_was_unbound_before_a_verdict_gives_up_its_key_only_when_it_is_edited(cloud: Cloud) -> None:
+    key, verdict = cloud.keys[t.PORTS], cloud.inventory.revision()
+    cloud.database.change(t.PORTS, cloud.port, device_owner="")
+    cloud.database.insert(t.OUTBOX, kind=Changed.GROUP.value, resource=cloud.group)
+
+    assert cloud.inventory.witness([key])[key].revision <= verdict
+    cloud.database.insert(t.OUTBOX, kind=Changed.PORT.value, resource=cloud.port)
+    assert cloud.inventory.witness([key])[key].revision > verdict
+
+
 def test_assigning_the_database_to_another_fleet_voids_its_witnesses(cloud: Cloud) -> None:
     cloud.record()
     cloud.remove(t.PORTS)

@@ -165,7 +165,7 @@ class NeutronInventory(SqlControl):
 
     def witness(self, keys: Collection[bytes]) -> Mapping[bytes, Witness]:
         with reading(self.engine) as connection:
-            return mirror.witnesses(connection, keys, _newest(connection), self._settings)
+            return mirror.witnesses(connection, keys, self._settings)
 
     def void_witnesses(self, fence: Fence, upto: int | None = None) -> None:
         with fenced(self.engine, fence, self.tables.fence) as connection:

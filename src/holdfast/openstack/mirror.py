@@ -17,7 +17,7 @@ from sqlalchemy.dialects import mysql, sqlite
 from holdfast.inventory.api import Witness
 from holdfast.inventory.sql.objects import batches
 from holdfast.openstack import read
-from holdfast.openstack.objects import GROUP, PORT, SUBNET, resources_at
+from holdfast.openstack.objects import GROUP, PORT, SUBNET, newest_changes, resources_at
 from holdfast.openstack.rows import PortRow, SubnetRow
 from holdfast.openstack.tables import GROUPS, MIRROR, OUTBOX, PORTS, SUBNETS
 from holdfast.openstack.translate.keys import NeutronResource, keys_of, wanted_now
@@ -65,26 +65,27 @@ def _present(connection: Connection, resources: Collection[NeutronResource]) -> 
 
 
 def witnesses(
-    connection: Connection, keys: Collection[bytes], newest: int, settings: TranslationSettings
+    connection: Connection, keys: Collection[bytes], settings: TranslationSettings
 ) -> Mapping[bytes, Witness]:
     """The witnesses of deletes among these keys."""
     resources = resources_at(keys, settings)
-    found = _judged_by_resource(connection, resources, newest, settings)
+    changed = newest_changes(connection, {each.id for each in resources.values()})
+    found = _judged_by_resource(connection, resources, changed, settings)
     left = sorted(resources.keys() - found.keys())
     for batch in batches(left):
-        query = select(MIRROR.c.key, MIRROR.c.revision, MIRROR.c.gone_at, _CHANGE.label("change"))
+        query = select(MIRROR.c.key, MIRROR.c.resource, MIRROR.c.revision, MIRROR.c.gone_at)
         for row in connection.execute(query.where(MIRROR.c.key.in_(batch), _GONE)):
-            found[row.key] = Witness(max(row.revision, row.change or 0), _WHO, None, row.gone_at)
+            found[row.key] = Witness(max(row.revision, changed[row.resource]), _WHO, None, row.gone_at)
     return {key: witness for key, witness in found.items() if witness is not None}
 
 
 def _judged_by_resource(
     connection: Connection,
     resources: Mapping[bytes, NeutronResource],
-    newest: int,
+    changed: Mapping[str, int],
     settings: TranslationSettings,
 ) -> dict[bytes, Witness | None]:
-    """Keys whose resource exists; None for a key that it has."""
+    """Keys whose resource exists; None for a key that it has. `changed` has the newest change of each resource."""
     found: dict[bytes, Witness | None] = {}
     region = settings.region
     ports = {port.id: port for port in read.binding_ports(connection, _ids(resources, PORT))}
@@ -96,10 +97,10 @@ def _judged_by_resource(
             found[key] = None
         elif isinstance(row, PortRow):
             moved_to = wanted_now(key, row, region)
-            found[key] = None if moved_to == key else Witness(newest, _WHO, moved_to)
+            found[key] = None if moved_to == key else Witness(changed[resource.id], _WHO, moved_to)
         elif isinstance(row, SubnetRow):
             has = any(each.key == key for each in keys_of(row, region))
-            found[key] = None if has else Witness(newest, _WHO)
+            found[key] = None if has else Witness(changed[resource.id], _WHO)
     return found
 
 

@@ -75,7 +75,7 @@ class NeutronDatabase:
             self.insert(t.PORT_GROUPS, port_id=port, security_group_id=group)
         return port
 
-    def change(self, table: Table, row: str, **values: Any) -> None:
+    def change(self, table: Table, row: str | int, **values: Any) -> None:
         with self.engine.begin() as connection:
             connection.execute(update(table).where(table.c.id == row).values(**values))
 
