@@ -23,6 +23,7 @@ from bench.fleet import ENDPOINTS, endpoints
 from bench.gauges import PeakMemory, Stopwatch
 from bench.parts import started
 from bench.server import etcd_in_memory, scratch
+from holdfast.inventory.api import Inventory
 from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.kinds import name_of
@@ -125,24 +126,25 @@ async def _measure(options: Options) -> Figures:
             connection.execute(insert(IDENTITY).values(only=1, fleet="bench"))
         async with etcd_in_memory() as etcd:
             store = _Counting(Connection((etcd.endpoint,)))
-            running_term = await _term(store, SqlInventory(engine), Path(state))
+            running_term = await begun_term(store, SqlInventory(engine), Path(state))
             gc.collect()
             memory = PeakMemory()
             etcd_before = cpu_s(etcd.pid)
-            missing = await _pass(running_term)
+            missing = await full_pass(running_term)
             etcd_cpu = cpu_s(etcd.pid) - etcd_before
             round_trips = store.calls
-            right = await _pass(running_term)
+            right = await full_pass(running_term)
             growth = memory.growth_mb
             await _spoil(store, engine)
-            wrong = await _pass(running_term)
+            wrong = await full_pass(running_term)
             await _check(store, engine)
             await store.close()
         engine.dispose()
     return Figures(applied.wall_s, applied.cpu_s, *missing, round_trips, *right, *wrong, growth, etcd_cpu)
 
 
-async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> SyncerTerm:
+async def begun_term(store: EtcdStore, inventory: Inventory, state: Path) -> SyncerTerm:
+    """A leader whose store carries the identity of fleet `bench`; nothing is compared yet."""
     clock = SystemClock()
     term = await store.put(LEADER.key(REGION, "leader"), b"{}")
     await store.put(STORE_IDENTITY.key(REGION, "identity"), STORE_IDENTITY.encode(Identity("bench", 1)))
@@ -163,7 +165,7 @@ async def _term(store: EtcdStore, inventory: SqlInventory, state: Path) -> Synce
     return await syncer.begin(leading)
 
 
-async def _pass(running_term: SyncerTerm) -> tuple[float, float]:
+async def full_pass(running_term: SyncerTerm) -> tuple[float, float]:
     """Run one full comparison to the end of its writes, and settle the outbox; return wall time and CPU."""
     reconciler, watch = running_term.reconciler, Stopwatch()
     reconciler.dirty.mark_all()

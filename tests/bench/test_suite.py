@@ -15,6 +15,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "maglev": {"size": 1021, "backends": 20},
     "nodes": {"nodes": 300},
     "status": {"hosts": 5, "endpoints": 200},
+    "openstack": {"ports": 200},
     "routes": {"nodes": 50},
     "probes": {"targets": 20, "interval": 0.1, "seconds": 2},
 }
@@ -46,6 +47,7 @@ KEYS: dict[str, list[str]] = {
         "disruption_max_pct",
         "evenness_max",
     ],
+    "openstack": ["resync_cpu_s", "resync_s", "audit_cpu_s", "audit_s", "read_s", "read_cpu_s"],
     "nodes": [
         "journal_us_per_event",
         "event_stall_max_ms",

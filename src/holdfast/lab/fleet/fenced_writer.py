@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from holdfast.model.base.keys import own
-from holdfast.model.base.region import Region
+from holdfast.model.base.region import Region, configured_region
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.control import Request, Who
@@ -67,7 +67,7 @@ class Writer:
         self._worker = worker
         self._store = store
         self._leadership = Leadership.of(worker)
-        region = Region(worker.config.store.region or "")
+        region = configured_region(worker.config)
         self._leader_key = LEADER.key(region, "leader")
         self._name = server_name(worker)
         self._key = writes_prefix(region) + self._name.encode()
