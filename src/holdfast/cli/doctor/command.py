@@ -1,4 +1,4 @@
-"""`holdfast doctor`: checks the store, the inventory and a balancer's machine, one line per finding.
+"""`holdfast doctor`: checks the store, the inventory and the machine of an agent or balancer, one line per finding.
 
 Exit codes: 0 everything is ok, 1 something is wrong, 2 the store is unreachable.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.agent import ROLE
 from holdfast.cli.common.etcd import EtcdOptions, query_store, store_flags
 from holdfast.cli.doctor import Finding, Severity
 from holdfast.cli.doctor import balancer as balancer_checks
@@ -32,13 +33,13 @@ _NEARLY_FULL = 0.8
 @click.command()
 @store_flags
 def doctor(**given: str | None) -> None:
-    """Check what Holdfast depends on: etcd and its contents, the inventory, a balancer's machine.
+    """Check what Holdfast depends on: etcd and its contents, the inventory, the machine of an agent or balancer.
 
     Exits with 0 if everything is ok, 1 if something is wrong, 2 if the store is unreachable.
     """
     options = EtcdOptions(given)
     balancer = list(balancer_checks.examine(options.config.balancer, Path(options.config.paths.runtime)))
-    local = [*balancer, *_inventory(options)]
+    local = [*balancer, *_agent(options), *_inventory(options)]
     _show(local)
     if balancer and options.config.balancer.source == "file" and not options.is_named:
         raise click.exceptions.Exit(_exit_code(local))  # such a balancer needs no store
@@ -53,6 +54,16 @@ def doctor(**given: str | None) -> None:
 
 def _exit_code(findings: Sequence[Finding]) -> int:
     return int(any(finding.severity is Severity.WRONG for finding in findings))
+
+
+def _agent(options: EtcdOptions) -> Sequence[Finding]:
+    """Check the machine if an agent has programmed it since the boot."""
+    config = options.config
+    if config.agent.dataplane.kind != "linux" or not (Path(config.paths.runtime) / f"{ROLE}.journal").exists():
+        return ()
+    from holdfast.cli.doctor import agent as agent_checks
+
+    return list(agent_checks.examine(config.agent))
 
 
 def _inventory(options: EtcdOptions) -> Sequence[Finding]:

@@ -18,7 +18,7 @@ from holdfast.netlink.socket import Netlink, NetlinkError
 FAMILIES = (4, 6)
 OWNED = "holdfast: owned by its agent"
 """Alias of our devices."""
-_OVERHEAD = {4: 50, 6: 70}
+OVERHEAD = {4: 50, 6: 70}
 """Bytes that VXLAN adds to a packet, by family of the underlay."""
 
 MacLookup = Callable[[int], str | None]
@@ -158,4 +158,4 @@ def device_name(settings: LinuxSettings, family: int) -> str:
 
 def mtu(settings: LinuxSettings, family: int) -> int:
     """MTU of the tunnel device on an underlay of that family."""
-    return settings.underlay_mtu - _OVERHEAD[family]
+    return settings.underlay_mtu - OVERHEAD[family]
