@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -127,11 +128,69 @@ def test_B1_a_balancer_that_is_killed_twenty_times_is_noticed_by_no_client(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(5))
 def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_no_client(
-    here: BalancedSite, clients: Clients, seed: int
+    here: BalancedSite, clients: Clients
 ) -> None:
-    restarted(here, clients, 20, seed=seed)
+    restarted(here, clients, 100, seed=2)
+
+
+def anything(chance: random.Random) -> dict[str, Any]:
+    """A configuration that ends no flow: other weights, checks and attributes, with the other VIP or without it."""
+    weights = {name: chance.choice([0, 30, 100]) for name in SERVERS}
+    weights[chance.choice(SERVERS)] = 100
+    fields = ["slow-start: 1s", "panic-threshold: 30", "src-ip-sticky: true", "description: other"]
+    return {
+        "weights": weights,
+        "probe": chance.choice(["100ms", "200ms", "500ms"]),
+        "table_size": chance.choice([1021, 4093]),
+        "families": chance.choice([(4,), (4, 6)]),
+        "frontend": "\n".join(chance.sample(fields, chance.randrange(len(fields)))),
+    }
+
+
+def reloaded(here: BalancedSite, clients: Clients, rounds: int, seed: int) -> None:
+    """Reloads random configurations, that often; every fourth time one comes to rest and is reloaded unchanged."""
+    chance, before, balancer = random.Random(seed), clients.counts(), here.balancer
+
+    def comes_to_rest(weights: Mapping[str, int]) -> None:
+        balancer.wait_weights(weights)
+        wait(lambda: (balancer.ask("vips", "moves") or {}).get("total") == 0, "nothing is left to do")
+
+    try:
+        for number in range(rounds):
+            settings = anything(chance)
+            if number % 4 == 3:
+                settings["families"] = (4, 6)  # a VIP is deleted only after the start-up window
+            balancer.configure(warm_up="200ms", **settings)
+            balancer.reload()
+            if number % 4 == 3:
+                comes_to_rest(settings["weights"])
+                generation = balancer.generation()
+                balancer.reload()
+                assert balancer.ask("vips", "sync")
+                comes_to_rest(settings["weights"])
+                assert balancer.generation() == generation, f"round {number}: written, and nothing had changed"
+            else:
+                time.sleep(chance.uniform(0.0, 0.3))  # the moment of the next reload is the input of this test
+        assert failures(before, clients.after(100)) == []
+    finally:
+        balancer.configure(warm_up="200ms")
+        balancer.reload()
+        here.wait_served()
+    assert failures(before, clients.after(100)) == []
+
+
+def test_B5_random_reloads_are_noticed_by_no_client_and_unchanged_ones_write_nothing(
+    here: BalancedSite, clients: Clients
+) -> None:
+    reloaded(here, clients, 8, seed=3)
+
+
+@pytest.mark.soak
+def test_a_hundred_random_reloads_are_noticed_by_no_client_and_unchanged_ones_write_nothing(
+    here: BalancedSite, clients: Clients
+) -> None:
+    reloaded(here, clients, 100, seed=4)
 
 
 @fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
