@@ -1,9 +1,10 @@
-"""Probing: CPU per TCP probe and lateness of probes, of the shipped prober process, compared with HAProxy.
+"""Probing: CPU per TCP probe and lateness of probes, of the shipped prober and keeper, compared with HAProxy.
 
-Every target is the same listening socket on loopback, reached by a new connection each time. The prober gets its
-targets and reports over its channel, as from a balancer; CPU is that of its whole process, lateness is its own
-measurement. HAProxy then does the same checks, if it is installed; the kernel counts them (together with every other
-connection on this machine, so at most as many as it was configured to make).
+All targets are one listening socket on loopback, reached by a new connection each time at addresses of their own; its
+port is none that the kernel chooses for clients, as ports of servers are. Prober and keeper (the worker `vips`, on a
+dry-run dataplane) run as a supervisor starts them, with a frontend per hundred backends; CPU is that of both processes,
+lateness is the prober's own measurement. HAProxy then does the same checks, if it is installed; the kernel counts them
+(together with every other connection on this machine, so at most as many as it was configured to make).
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from bench.benchmark import Benchmark, Unmeasurable
-from holdfast.balancer.probing.channel import ProberClient
-from holdfast.balancer.probing.messages import Assignment, TargetSpec
-from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
+from holdfast.balancer.probing.worker import PROBER
+from holdfast.balancer.worker import VIPS
 from holdfast.config.root import Config, dump
+from holdfast.config.sections.balancer import BalancerDataplaneSettings, BalancerSettings
+from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.paths import PathSettings
 from holdfast.model.base.time import seconds
@@ -38,6 +42,7 @@ from holdfast.runtime.daemon.process import cpu_s
 from holdfast.runtime.paths import RolePaths
 
 HERE = "127.0.0.1"
+MEASURED = (PROBER, VIPS)
 START_WITHIN_S = 60.0
 WARM_UP_S = 2.0
 HAPROXY = """
@@ -106,10 +111,19 @@ async def _measure(options: Options) -> Figures:
 @contextlib.contextmanager
 def _server() -> Iterator[int]:
     """Accept and close every connection in a thread; yields the port."""
-    listening = socket.create_server((HERE, 0), backlog=4_096)
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")  # every loopback address, nothing else
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for port in range(20_000, 21_000):
+        with contextlib.suppress(OSError):
+            listening.bind(("", port))
+            break
+    else:
+        raise Unmeasurable("no port between 20000 and 21000 is free")
+    listening.listen(4_096)
     threading.Thread(target=_accept, args=(listening,), daemon=True).start()
     try:
-        yield listening.getsockname()[1]
+        yield port
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
@@ -126,44 +140,71 @@ def _accept(listening: socket.socket) -> None:
 
 
 async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
-    check = HealthCheck(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
-    targets = tuple(TargetSpec(str(number), HERE, port, check) for number in range(options.targets))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        async with _prober(Path(folder)) as (process, paths):
-            line = ProberClient(paths.socket(PROBES_SOCKET))
-            line.assign(Assignment(targets))
-            found: list[bool] = []
-            listening = asyncio.create_task(_listen(line, found))
-            await _begun(found)
+        async with _workers(Path(folder), _services(options, port)) as (pids, paths):
+            await _begun(paths, options.targets)
             await asyncio.sleep(WARM_UP_S + options.interval)
-            pace = await _watch(process.pid, lambda: len(found), options.seconds)
+            counts = [await _probes(paths)]
+            pace = await _watch(pids, lambda: 0, options.seconds)
+            counts.append(await _probes(paths))
             lateness = await _lateness(paths)
-            listening.cancel()
-    if not pace.probes or not all(found):
-        raise Unmeasurable(f"{found.count(False):,} probes failed: the figures would be wrong")
-    return pace, lateness
+    passed, failed = (counts[1].get(code, 0) - counts[0].get(code, 0) for code in ("L4OK", "failed"))
+    if not passed or failed:
+        raise Unmeasurable(f"{failed:,.0f} probes failed: the figures would be wrong")
+    return msgspec.structs.replace(pace, probes=round(passed)), lateness
 
 
-async def _begun(found: list[bool]) -> None:
-    """Wait for the first results: a busy machine takes long to start a process."""
+def _services(options: Options, port: int) -> BalancerSettings:
+    check = HealthCheck(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
+    addresses = [
+        f"127.{1 + number // 62_500}.{number // 250 % 250}.{1 + number % 250}" for number in range(options.targets)
+    ]
+    backends = {
+        f"b{number}": Backend(address=address, port=port, healthcheck=("tcp",))
+        for number, address in enumerate(addresses)
+    }
+    names = list(backends)
+    frontends = {
+        f"f{first}": Frontend(
+            address=f"192.0.2.{1 + place % 250}",
+            port=1 + place // 250,
+            pools=(Pool(backends={name: PoolMember() for name in names[first : first + 100]}),),
+        )
+        for place, first in enumerate(range(0, len(names), 100))
+    }
+    return BalancerSettings(
+        dataplane=BalancerDataplaneSettings(kind="dry-run"),
+        healthchecks={"tcp": check},
+        backends=backends,
+        frontends=frontends,
+    )
+
+
+async def _begun(paths: RolePaths, targets: int) -> None:
+    """Wait until every target has passed: a busy machine takes long to start a process."""
     try:
         async with asyncio.timeout(START_WITHIN_S):
-            while not found:  # noqa: ASYNC110 -- the event happens in another process
-                await asyncio.sleep(0.02)
+            while (await _probes(paths)).get("L4OK", 0) < targets:  # noqa: ASYNC110 -- it happens in another process
+                await asyncio.sleep(0.1)
     except TimeoutError:
-        raise Unmeasurable(f"the prober reported nothing within {START_WITHIN_S:g} s") from None
+        raise Unmeasurable(f"not every target has passed within {START_WITHIN_S:g} s") from None
 
 
-async def _listen(line: ProberClient, found: list[bool]) -> None:
-    async for report in line.reports():
-        found += [result.passed for result in report.results]
+async def _probes(paths: RolePaths) -> dict[str, float]:
+    """Return the probes since the start: passed ones, and failed ones of any code."""
+    found: dict[str, float] = {}
+    for sample in (await _metrics(paths)).get("holdfast_probes", ()):
+        if sample.name.endswith("_total"):
+            code = sample.labels["code"] if sample.labels["code"] == "L4OK" else "failed"
+            found[code] = found.get(code, 0) + sample.value
+    return found
 
 
-async def _watch(pid: int, count: Callable[[], int], for_s: float) -> Pace:
-    """Measure what that process does in this time, and with how much CPU."""
-    before, cpu, wall = count(), cpu_s(pid), time.perf_counter()
+async def _watch(pids: Sequence[int], count: Callable[[], int], for_s: float) -> Pace:
+    """Measure what these processes do in this time, and with how much CPU."""
+    before, cpu, wall = count(), sum(map(cpu_s, pids)), time.perf_counter()
     await asyncio.sleep(for_s)
-    return Pace(count() - before, time.perf_counter() - wall, cpu_s(pid) - cpu)
+    return Pace(count() - before, time.perf_counter() - wall, sum(map(cpu_s, pids)) - cpu)
 
 
 def _connections() -> int:
@@ -174,34 +215,40 @@ def _connections() -> int:
     return int(values[names.index("ActiveOpens")])
 
 
+async def _metrics(paths: RolePaths) -> dict[str, Sequence[Sample]]:
+    """Return the prober's samples by metric; empty while it does not answer."""
+    answer = await ask(paths.socket(PROBER.name), Request("metrics"))
+    return {} if answer.error else {one.name: one.samples for one in text_string_to_metric_families(answer.result)}
+
+
 async def _lateness(paths: RolePaths) -> dict[str, float]:
     """Return the lateness per quantile in seconds, as the prober measured it."""
-    answer = await ask(paths.socket(PROBER.name), Request("metrics"))
-    if answer.error:
-        raise Unmeasurable(answer.error)
-    families = {family.name: family for family in text_string_to_metric_families(answer.result)}
-    samples = families["holdfast_probe_lateness_seconds"].samples
+    samples = (await _metrics(paths)).get("holdfast_probe_lateness_seconds", ())
+    if not samples:
+        raise Unmeasurable("the prober does not answer")
     return {sample.labels["quantile"]: sample.value for sample in samples}
 
 
 @contextlib.asynccontextmanager
-async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, RolePaths]]:
-    """Run the prober as a supervisor starts it; it ends with the block."""
+async def _workers(folder: Path, services: BalancerSettings) -> AsyncIterator[tuple[Sequence[int], RolePaths]]:
+    """Run prober and keeper as a supervisor starts them; they end with the block. Yields their process ids."""
     paths = RolePaths("balancer", folder / "run", folder / "state")
     paths.prepare()
-    config = Config(paths=PathSettings(state=str(paths.state), runtime=str(paths.runtime)))
+    config = Config(paths=PathSettings(state=str(paths.state), runtime=str(paths.runtime)), balancer=services)
     paths.config.write_bytes(dump(config))
-    Board.create(paths.board, ["supervisor", PROBER.name])
-    words = ("balancer", PROBER.name, PROBER.entry, str(paths.runtime), str(os.getpid()))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words), stdout=sys.stderr
-    )
+    Board.create(paths.board, ["supervisor", *(spec.name for spec in MEASURED)])
+    processes = []
     try:
-        yield process, paths
+        for spec in MEASURED:
+            words = ("balancer", spec.name, spec.entry, str(paths.runtime), str(os.getpid()))
+            command = (sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words)
+            processes.append(await asyncio.create_subprocess_exec(*command, stdout=sys.stderr, stderr=DEVNULL))
+        yield [process.pid for process in processes], paths
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
 
 
 async def _haproxy(options: Options, port: int) -> Pace | None:
@@ -219,7 +266,7 @@ async def _haproxy(options: Options, port: int) -> Pace | None:
             await asyncio.sleep(WARM_UP_S + options.interval)
             if process.returncode is not None:
                 raise Unmeasurable("HAProxy exited at once; see its messages above")
-            pace = await _watch(process.pid, _connections, options.seconds)
+            pace = await _watch([process.pid], _connections, options.seconds)
             configured = round(options.targets * pace.wall_s / options.interval)
             return msgspec.structs.replace(pace, probes=min(pace.probes, configured))
         finally:

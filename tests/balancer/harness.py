@@ -59,19 +59,25 @@ async def at_once(work: Callable[[], None]) -> None:
 
 
 class TruthfulProber:
-    """Reports four times a second, for every target, what `down` says; dead or blind it tells nothing."""
+    """Reports four times a second, for every target, what `down` says; dead or blind it tells nothing. Like the real
+    one, it only counts passes of targets at their normal interval that had passed before."""
 
     def __init__(self, node: Node, truth: Truth) -> None:
         self._node = node
         self._truth = truth
         self.assigned = Assignment(())
         self.intervals: dict[str, ProbeInterval] = {}
+        self._current: dict[str, ProbeInterval] = {}
+        self._passing: set[TargetSpec] = set()
 
     def assign(self, wanted: Assignment) -> None:
         self.assigned = wanted
+        self._current = dict(wanted.intervals)
+        self._passing &= set(wanted.targets)
 
     def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
         self.intervals |= intervals
+        self._current |= intervals
 
     async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         while True:
@@ -80,8 +86,21 @@ class TruthfulProber:
                 continue
             now = self._node.clock.now()
             answering = [one for one in self.assigned.targets if one.id.partition("/")[0] not in self._truth.mute]
-            results = () if self._truth.blind else tuple(map(self._result, answering))
-            yield ProbeReport(now, results, len(self.assigned.targets), trouble=self._truth.blind)
+            results = {} if self._truth.blind else {one: self._result(one) for one in answering}
+            quiet = [one for one, result in results.items() if self._changes_nothing(one, result)]
+            self._passing = self._passing - results.keys() | {one for one in results if results[one].passed}
+            yield ProbeReport(
+                now,
+                tuple(result for one, result in results.items() if one not in quiet),
+                len(self.assigned.targets),
+                trouble=self._truth.blind,
+                passed=len(quiet),
+                passing=tuple(one.id for one in quiet[-2:]),
+            )
+
+    def _changes_nothing(self, target: TargetSpec, result: ProbeResult) -> bool:
+        is_normal = self._current.get(target.id, ProbeInterval.NORMAL) is ProbeInterval.NORMAL
+        return result.passed and is_normal and target in self._passing
 
     def _result(self, target: TargetSpec) -> ProbeResult:
         name = target.id.partition("/")[0]

@@ -225,7 +225,7 @@ class VipReconciler:
     def on_report(self, report: ProbeReport) -> None:
         now = self._clock.now()
         # B14: a prober in trouble counts as silent, unless it has results all the same.
-        if report.results or not report.trouble:
+        if report.results or report.passed or not report.trouble:
             self._last_report = now
         self.touch(self.balancer.on_report(report, now))
         if intervals := self.balancer.take_changed_intervals():

@@ -6,14 +6,16 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
 from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeResult, TargetSpec
+from holdfast.balancer.probing.prober import Prober
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
+from holdfast.testing.real.processes import wait_until
 from tests.balancer.probing import backends
 from tests.balancer.probing.backends import HERE
 from tests.balancer.probing.harness import NOW, PATIENT, ManualProber, manual_prober
@@ -298,3 +300,39 @@ def test_a_flood_from_one_backend_does_not_keep_the_others_waiting() -> None:
         prober.until(lambda: sum(result.target == "quiet" for result in prober.results) >= 10, "the quiet one is heard")
     assert all(result.passed for result in prober.results if result.target == "quiet")
     assert {result.code for result in prober.results if result.target == "loud"} == {ProbeCode.L7RSP}
+
+
+def test_only_passes_that_change_nothing_are_counted_instead_of_delivered() -> None:
+    """The pass after a failure is delivered whatever the interval: else failures far apart would be in a row."""
+    results: list[ProbeResult] = []
+    counted: list[str] = []
+    prober = Prober(
+        lambda: NOW().ns,
+        lambda: 0.0,
+        results.append,
+        lambda _: None,
+        lambda target, _code, _late: counted.append(target.id),
+    )
+
+    def turned(until: Callable[[], bool]) -> None:
+        wait_until(lambda: bool(prober.turn()) and until(), "it has come")
+
+    check = HealthCheck(type="tcp", interval=Duration(milliseconds=5), timeout=PATIENT)
+    try:
+        with socket.create_server((HERE, 0), backlog=512) as listening:
+            port = listening.getsockname()[1]
+            prober.assign([TargetSpec("web", HERE, port, check)], {"web": ProbeInterval.FAST})
+            turned(lambda: len(results) == 3)
+            assert not counted, "undecided: every pass counts"
+            prober.set_intervals({"web": ProbeInterval.NORMAL})
+            turned(lambda: len(counted) == 3)
+            delivered = len(results)
+        turned(lambda: len(results) > delivered)
+        assert results[-1].code is ProbeCode.L4CON
+        with socket.create_server((HERE, port), backlog=512):
+            known = len(counted)
+            turned(lambda: results[-1].passed)
+            assert len(counted) == known, "the pass after a failure is delivered"
+            turned(lambda: len(counted) > known)
+    finally:
+        prober.close()

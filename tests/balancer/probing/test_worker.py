@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 import sys
@@ -16,12 +17,12 @@ from holdfast.balancer.probing.messages import (
     Assignment,
     ProbeCode,
     ProbeInterval,
-    ProbeResult,
     TargetSpec,
 )
 from holdfast.balancer.probing.worker import Overload
 from holdfast.config.sections.healthcheck import HealthCheck
-from holdfast.model.base.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, seconds
+from holdfast.runtime.control import Request, ask
 from holdfast.testing.fault import fault
 from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import run, tool
@@ -46,6 +47,11 @@ def web(port: int, name: str = "web", **settings: object) -> TargetSpec:
     return TargetSpec(name, HERE, port, check)
 
 
+def undecided(*targets: TargetSpec) -> Assignment:
+    """An assignment of targets whose every result counts."""
+    return Assignment(targets, {target.id: ProbeInterval.FAST for target in targets})
+
+
 def test_it_probes_its_assignment_and_reports(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         prober.client.assign(Assignment((web(port), web(1, "closed", type="tcp")), {"web": ProbeInterval.FAST}))
@@ -59,9 +65,24 @@ def test_it_probes_its_assignment_and_reports(tmp_path: Path) -> None:
         with_prober(tmp_path, scenario)
 
 
+def test_passes_of_a_target_that_is_up_are_counted_and_not_sent(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        prober.client.assign(Assignment((web(port),)))
+        await prober.until(lambda: sum(report.passed for report in prober.reports) >= 10, "passes are counted")
+        assert [result.passed for result in prober.results] == [True]
+        assert {report.passing for report in prober.reports if report.passed} == {("web",)}
+        metrics = (await ask(prober.paths.socket("prober"), Request("metrics"))).result
+        counted = re.search(r'^holdfast_probes_total{.*code="L7OK".*} (\S+)$', metrics, re.MULTILINE)
+        assert counted
+        assert float(counted[1]) >= 11
+
+    with backends.server(backends.slow) as port:
+        with_prober(tmp_path, scenario)
+
+
 def test_it_ends_in_order_in_the_middle_of_its_work(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.client.assign(Assignment(tuple(web(port, f"web{index}") for index in range(20))))
+        prober.client.assign(undecided(*(web(port, f"web{index}") for index in range(20))))
         await prober.until(lambda: len(prober.results) > 20, "it works")
         prober.process.stop()
         assert "task failed" not in prober.process.output
@@ -133,7 +154,7 @@ def test_without_a_reader_the_newest_result_of_each_target_waits(tmp_path: Path)
         backends.slow(peer)
 
     async def scenario(prober: ProberWorker) -> None:
-        prober.client.assign(Assignment((web(port, interval=Duration(milliseconds=50)),)))
+        prober.client.assign(undecided(web(port, interval=Duration(milliseconds=50))))
         await prober.until(lambda: bool(prober.results), "it begins")
         await prober.disconnect()
         known, probed = len(prober.results), len(asked)
@@ -147,10 +168,6 @@ def test_without_a_reader_the_newest_result_of_each_target_waits(tmp_path: Path)
         with_prober(tmp_path, scenario)
 
 
-def late_results(count: int, late: int) -> list[ProbeResult]:
-    return [ProbeResult("web", True, ProbeCode.L4OK, Duration(0), Instant(1), number < late) for number in range(count)]
-
-
 def test_a_prober_that_does_not_keep_up_says_so_until_it_does() -> None:
     overload = Overload()
     for late, sentence in (
@@ -158,7 +175,7 @@ def test_a_prober_that_does_not_keep_up_says_so_until_it_does() -> None:
         (50, "overloaded: 50% of the probes are late, and their failures do not count"),
         (0, ""),
     ):
-        overload.count(late_results(100, late))
+        overload.count(100, late)
         for _ in range(20):
             overload.judge()
         assert overload.sentence == sentence
@@ -186,7 +203,7 @@ def test_B14_a_prober_frozen_for_seconds_reports_no_failures(tmp_path: Path) -> 
     async def scenario(prober: ProberWorker) -> None:
         check = HealthCheck(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
         targets = tuple(TargetSpec(f"web{index}", HERE, port, check) for index in range(20))
-        prober.client.assign(Assignment(targets))
+        prober.client.assign(undecided(*targets))
         await prober.until(lambda: len({result.target for result in prober.results}) == 20, "all are probed")
         before = len(prober.results)
         prober.process.pause()

@@ -18,6 +18,7 @@ from holdfast.balancer.desired.reachability import Reachability
 from holdfast.balancer.health import Health, HealthEvent, HealthState, HealthThresholds, Signal, step
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.probing.messages import (
+    REPORT_EVERY,
     Assignment,
     ProbeCode,
     ProbeInterval,
@@ -127,9 +128,18 @@ class BalancerState:
     def on_report(self, report: ProbeReport, now: Instant) -> set[str]:
         """Apply the results in a report."""
         touched: set[str] = set()
+        self._note_passing(report.passing, now)  # before the results: a pass from before a lost route proves little
         for result in report.results:
             touched |= self._result(result, now)
         return touched
+
+    def _note_passing(self, targets: Iterable[str], now: Instant) -> None:
+        """Note passes that changed no health: they show that this machine reaches these addresses."""
+        for name in targets:
+            if (found := self.services.watched.get(name)) is not None:
+                target = self.services.backends[found[0]].checks[found[1]]
+                assert target is not None, "only known checks pass"
+                self.reachability.on_pass(target.address, now, max(target.check.interval, REPORT_EVERY))
 
     def reload(self, services: Services, now: Instant) -> set[str]:
         """Replace the services. What did not change keeps its state, and so do intents and the warm-up (B5)."""

@@ -3,7 +3,8 @@
 Orders are level-based: an `Assignment` is the whole list, and unchanged targets keep their schedule. A `ProbeReport` is
 sent several times a second also without results, so that silence means that the prober is gone (gate `no_prober`). A
 failed result that is `late` proves nothing about the backend: the prober itself stalled (B14). Health must therefore
-count `ProbeResult.failed`, never `not passed`; a result without a route is judged beside the others (B27).
+count `ProbeResult.failed`, never `not passed`; a result without a route is judged beside the others (B27). Passes of
+targets that are up and stay up are only counted: they are nearly all results, and change nothing.
 """
 
 from __future__ import annotations
@@ -119,3 +120,8 @@ class ProbeReport(msgspec.Struct, frozen=True):
     """Largest lateness of a start since the last report."""
     trouble: str = ""
     """Reason why the prober cannot probe as assigned, in one sentence; empty when it can."""
+    passed: int = 0
+    """Passes that are counted here instead of being sent as results: of targets at their normal interval that had
+    passed before. They change no health."""
+    passing: tuple[str, ...] = ()
+    """Targets of the newest such passes, at two addresses: they show that this machine has a network (B27)."""

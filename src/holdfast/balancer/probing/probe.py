@@ -41,6 +41,8 @@ class ProbeTarget:
         "id",
         "jitter",
         "last",
+        "normal",
+        "passing",
         "probe",
         "slot",
         "source",
@@ -64,6 +66,9 @@ class ProbeTarget:
         self.timeout = nanoseconds(spec.check.timeout)
         self.tolerance = tolerance(self.timeout)
         self.every = interval(spec.check, chosen)
+        self.normal = chosen is ProbeInterval.NORMAL
+        self.passing = False
+        """The last result was a pass, and was delivered as one."""
         self.slot = self.due = self.last = 0
         self.probe: Probe | None = None
         self.prepare(transports)

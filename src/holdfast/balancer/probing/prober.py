@@ -79,6 +79,9 @@ class TimeoutWheel:
 class Prober:
     """Passes each result to `on_result`, and the lateness of each start to `on_start`.
 
+    With `on_pass`, a pass that changes nothing goes there: that of a target at its normal interval whose last result
+    was a pass. The first pass after anything else is a result, so that consecutive failures are counted right.
+
     Times are nanoseconds of the boot clock.
     """
 
@@ -88,12 +91,14 @@ class Prober:
         random: Callable[[], float],
         on_result: Callable[[ProbeResult], None],
         on_start: Callable[[int], None],
+        on_pass: Callable[[ProbeTarget, ProbeCode, bool], None] | None = None,
     ) -> None:
-        """`random` returns random numbers from -1 to 1."""
+        """`random` returns random numbers from -1 to 1. `on_pass` gets target, code, and whether it was late."""
         self._now = now
         self._random = random
         self._on_result = on_result
         self._on_start = on_start
+        self._on_pass = on_pass
         self._epoll = select.epoll()
         self._tcp = TcpTransport(self._epoll, self._ended)
         self._icmp = IcmpTransport(self._epoll, self._ended)
@@ -123,6 +128,7 @@ class Prober:
     ) -> None:
         """Replace all targets. Unchanged ones keep their schedule; new ones start within `first_within`, unless 0."""
         wanted = {spec.id: spec for spec in targets}
+        self._tcp.read_local_ports()
         for target in [target for target in self._targets.values() if wanted.get(target.spec.id) != target.spec]:
             del self._targets[target.spec.id]
             self._abandon(target)
@@ -149,6 +155,7 @@ class Prober:
                     target.slot = target.due = slot
                     self._plan(target)
             target.every = every
+            target.normal = chosen is ProbeInterval.NORMAL
 
     def turn(self) -> int:
         """Do what is due. Returns when to call again even if the descriptor is not readable."""
@@ -170,6 +177,7 @@ class Prober:
                 self._abandon(target)
                 self._schedule(target, self._now())
         self._icmp.close()
+        self._tcp.read_local_ports()
 
     def close(self) -> None:
         for target in self._targets.values():
@@ -221,6 +229,11 @@ class Prober:
         if not passed:  # B14: the process may have been stopped in the middle of this turn
             self._stalls.woke(self._now())
         late = self._stalls.late(target.due, started, target.tolerance)
+        if passed and target.passing and target.normal and self._on_pass is not None:
+            self._on_pass(target, code, late)
+            self._schedule(target, finished)
+            return
+        target.passing = passed
         latency = Duration(0, 0, (finished - started) // 1_000)
         at, generation = Instant(started), target.spec.generation
         self._on_result(ProbeResult(target.id, passed, code, latency, at, late, detail, answered_by, generation))

@@ -14,6 +14,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 from holdfast.balancer.probing.checks import ProbeVerdict
 from holdfast.balancer.probing.messages import ProbeCode
@@ -23,6 +24,7 @@ Ended = Callable[[Probe, ProbeVerdict], None]
 
 _RESET = struct.pack("ii", 1, 0)
 _RECEIVE = 64 << 10
+_LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _SOCKET_TYPE = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _BIND_ADDRESS_NO_PORT = 24
 _BACKEND_ERRORS = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
@@ -36,7 +38,16 @@ class TcpTransport:
     def __init__(self, epoll: select.epoll, ended: Ended) -> None:
         self._epoll = epoll
         self._ended = ended
+        self._local_ports = range(65_536)
         self.probes: dict[int, Probe] = {}
+
+    def read_local_ports(self) -> None:
+        """Learn which ports the kernel chooses for our end; each network namespace has its own range."""
+        try:
+            low, high = map(int, _LOCAL_PORTS.read_text().split())
+        except (OSError, ValueError):  # not mounted: any port may be one
+            low, high = 0, 65_535
+        self._local_ports = range(low, high + 1)
 
     def launch(self, probe: Probe) -> None:
         """Open the connection. A probe that cannot start has ended when this returns."""
@@ -62,7 +73,7 @@ class TcpTransport:
         probe = self.probes[fd]
         assert probe.sock is not None
         if not probe.open:
-            self._opened(probe, probe.sock)
+            self._opened(probe, probe.sock, events)
             return
         if probe.unsent and events & select.EPOLLOUT:
             self._send(probe, probe.sock, b"")
@@ -77,11 +88,12 @@ class TcpTransport:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             sock.close()
 
-    def _opened(self, probe: Probe, sock: socket.SocketType) -> None:
-        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    def _opened(self, probe: Probe, sock: socket.SocketType, events: int) -> None:
+        # A call into the kernel costs as much as a tenth of a probe: none is made that cannot find anything.
+        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if events & select.EPOLLERR else 0
         if number:
             self._end(probe, ProbeVerdict(False, ProbeCode.L4CON, os.strerror(number)))
-        elif sock.getsockname()[1] == probe.target.endpoint[1] and sock.getsockname() == sock.getpeername():
+        elif probe.target.endpoint[1] in self._local_ports and sock.getsockname() == sock.getpeername():
             # Nothing listens there, and the kernel chose the same port for our end: the socket connected to itself.
             self._end(probe, ProbeVerdict(False, ProbeCode.L4CON, os.strerror(errno.ECONNREFUSED)))
         else:

@@ -1,7 +1,8 @@
 """Worker process of the prober: probes what the balancer assigns, and reports the results.
 
 It probes nothing before the first assignment, and keeps the last one while the balancer is away. Results are sent in
-batches within 10 ms; while the balancer does not read them, the newest of each target waits. When it cannot keep up or
+batches within 10 ms, passes that change nothing as a number with the next report; while the balancer does not read
+them, the newest result of each target waits. When it cannot keep up or
 has no access to its namespace, it reports trouble instead of failures (B14).
 """
 
@@ -13,7 +14,7 @@ import contextlib
 import os
 import random
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 import structlog
@@ -22,7 +23,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from holdfast.balancer.probing.channel import ProberServer
-from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, ProbeReport, ProbeResult
+from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, ProbeCode, ProbeReport, ProbeResult
+from holdfast.balancer.probing.probe import ProbeTarget
 from holdfast.balancer.probing.prober import Prober
 from holdfast.model.base.time import Duration, nanoseconds
 from holdfast.netlink.netns import NetworkNamespace
@@ -70,10 +72,33 @@ class ProberMetrics:
         self.late = Counter("holdfast_probes_late", "Late probes, whose failure does not count.", registry=registry)
         self.targets = Gauge("holdfast_probe_targets", "Probe targets.", registry=registry)
 
-    def count(self, results: list[ProbeResult]) -> None:
-        for code, count in collections.Counter(result.code for result in results).items():
+    def count(self, codes: Mapping[ProbeCode, int], late: int) -> None:
+        for code, count in codes.items():
             self.probes.labels(code=code.value).inc(count)
-        self.late.inc(sum(result.late for result in results))
+        self.late.inc(late)
+
+
+class CountedPasses:
+    """Passes since the last report that are not sent one by one."""
+
+    def __init__(self) -> None:
+        self.codes: dict[ProbeCode, int] = {}
+        self.late = 0
+        self._newest = self._other = ("", "")
+        """Address and target of the newest pass, and of the newest at another address."""
+
+    def note(self, target: ProbeTarget, code: ProbeCode, late: bool) -> None:
+        self.codes[code] = self.codes.get(code, 0) + 1
+        self.late += late
+        address = target.endpoint[0]
+        if address != self._newest[0]:
+            self._other = self._newest
+        self._newest = address, target.id
+
+    @property
+    def passing(self) -> tuple[str, ...]:
+        """Targets of these passes, the newest last."""
+        return tuple(name for address, name in (self._other, self._newest) if address)
 
 
 class ProberJob:
@@ -84,13 +109,16 @@ class ProberJob:
         self._namespace = NetworkNamespace()
         self._wanted = Assignment(())
         self._results: list[ProbeResult] = []
+        self._passes = CountedPasses()
         self._unsent: dict[str, ProbeResult] = {}
         self._lateness: list[int] = []
         self._trouble = ""
         self._overload = Overload()
         self._wake: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
-        self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._on_result, self._lateness.append)
+        self._prober = Prober(
+            self._now, lambda: random.uniform(-1, 1), self._on_result, self._lateness.append, self._on_pass
+        )
         self._server = ProberServer(worker.paths.socket(PROBES_SOCKET), self._on_order)
 
     async def run(self) -> None:
@@ -163,14 +191,20 @@ class ProberJob:
         if self._flush is None:
             self._flush = self._loop.call_later(_BATCH, self._report)
 
+    def _on_pass(self, target: ProbeTarget, code: ProbeCode, late: bool) -> None:
+        self._passes.note(target, code, late)
+
     def _report(self) -> None:
         """Send the results; what cannot be sent waits, one result per target."""
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
         results, self._results = self._results, []
-        self._metrics.count(results)
-        self._overload.count(results)
+        passes, self._passes = self._passes, CountedPasses()
+        codes = collections.Counter(result.code for result in results) + collections.Counter(passes.codes)
+        late = sum(result.late for result in results) + passes.late
+        self._metrics.count(codes, late)
+        self._overload.count(codes.total(), late)
         if self._unsent:
             self._unsent |= {result.target: result for result in results}
             results = list(self._unsent.values())
@@ -178,7 +212,15 @@ class ProberJob:
         self._metrics.lateness.note(self._lateness)
         self._lateness.clear()
         trouble = self._trouble or self._overload.sentence
-        report = ProbeReport(self._worker.clock.now(), tuple(results), self._prober.targets, worst, trouble)
+        report = ProbeReport(
+            self._worker.clock.now(),
+            tuple(results),
+            self._prober.targets,
+            worst,
+            trouble,
+            sum(passes.codes.values()),
+            passes.passing,
+        )
         if self._server.send(report):
             self._unsent.clear()
         else:
@@ -203,9 +245,9 @@ class Overload:
         self.sentence = ""
         self._reports = self._all = self._late = 0
 
-    def count(self, results: list[ProbeResult]) -> None:
-        self._all += len(results)
-        self._late += sum(result.late for result in results)
+    def count(self, results: int, late: int) -> None:
+        self._all += results
+        self._late += late
 
     def judge(self) -> None:
         self._reports += 1
