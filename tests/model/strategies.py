@@ -214,9 +214,9 @@ servers = st.builds(
 )
 scopes = st.builds(
     Scope,
-    st.sampled_from(sorted(set(ScopeKind) - {ScopeKind.FLEET}, key=str)),
+    st.sampled_from(sorted(set(ScopeKind) - {ScopeKind.FLEET, ScopeKind.MEMBER}, key=str)),
     words | st.builds("{}/{}".format, words, words),
-)
+) | st.builds(Scope.member, words, words)
 unnamed_scopes = st.sampled_from((FLEET, Scope(ScopeKind.SERVER)))
 plain_whats = st.sampled_from((IntentKind.PAUSE, IntentKind.DRAIN, IntentKind.DISABLE, IntentKind.ALLOW))
 common = {"scope": scopes | unnamed_scopes, "who": texts, "why": texts, "since": moments}

@@ -12,7 +12,9 @@ import pytest
 from holdfast.balancer.commands.control import BalancerCommands
 from holdfast.balancer.commands.views import BalancerViews
 from holdfast.balancer.health import HealthState
+from holdfast.cli.explain import balancer as explained
 from holdfast.model.control.intent import IntentKind
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.context import Context
@@ -59,10 +61,10 @@ class Operator:
 Story = Callable[[Operator], Coroutine[Any, Any, None]]
 
 
-def play(story: Story, folder: Path) -> None:
+def play(story: Story, folder: Path, frontends: int = 1) -> None:
     async def scenario(world: World) -> None:
         site = BalancerHarness(world.node("lb"), folder / "decisions")
-        site.start(simple(1, 2))
+        site.start(simple(1, 2, frontends=frontends))
         await asyncio.sleep(40)
         await story(Operator(site, folder))
 
@@ -159,6 +161,43 @@ def test_intents_survive_a_restart(tmp_path: Path) -> None:
         assert ask.site.weights() == {"b1": 0, "b2": 100}
 
     play(story, tmp_path)
+
+
+def test_a_weight_in_one_frontend_goes_before_the_one_in_all(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        assert await ask("weight", "b1", weight=10, frontend="f2", reason="canary") == (
+            "b1 has weight 10 in frontend f2"
+        )
+        assert (ask.site.weights(1), ask.site.weights(2)) == ({"b1": 100, "b2": 100}, {"b1": 10, "b2": 100})
+        await ask("weight", "b1", weight=50, reason="old machine")
+        assert (ask.site.weights(1)["b1"], ask.site.weights(2)["b1"]) == (50, 10)
+        assert await ask("weight", "b1", frontend="f2") == "b1 has its configured weight again in frontend f2"
+        assert (ask.site.weights(1)["b1"], ask.site.weights(2)["b1"]) == (50, 50)
+        assert await ask.refused("weight", "b1", weight=1, frontend="f3", reason="x")
+        assert ask.intents.all()[0].scope == Scope(ScopeKind.BACKEND, "b1")
+
+    play(story, tmp_path, frontends=2)
+
+
+def test_a_weight_in_one_frontend_is_shown_and_survives_a_restart(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("weight", "b1", weight=10, frontend="f2", reason="canary")
+        site = ask.site
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start(simple(1, 2, frontends=2))
+        Operator(site, tmp_path)
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+        assert (site.weights(1)["b1"], site.weights(2)["b1"]) == (100, 10)
+        view = BalancerViews(site.reconciler, site.node.clock.now())
+        shown = view.explain_backend(site.reconciler.balancer.services.backends["b1"])
+        assert [(one["frontend"], one["weight"], one["why"]) for one in shown["intents"]] == [("f2", 10, "canary")]
+        assert "weight 10 in f2 by ada: “canary”" in "\n".join(explained.backend(shown))
+        frontend = view.explain_frontend(site.reconciler.balancer.services.frontends["f2"])
+        assert "weight 100, set to 10 by an operator, wanted now 10" in "\n".join(explained.frontend(frontend))
+
+    play(story, tmp_path, frontends=2)
 
 
 def test_an_unreadable_intent_file_stops_the_start(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.model.control.intent import INTENT, IntentKind
-from holdfast.model.control.scope import ScopeKind
+from holdfast.model.control.intent import INTENT, Intent, IntentKind
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime import store_memory
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
+from holdfast.testing.sim.nodes import WALL_START
 from tests.balancer import store_site
 from tests.balancer.store_site import BOTH, StoreSite, intent, play
 
@@ -280,3 +281,23 @@ def test_a_full_disk_ends_nothing_is_said_once_and_saved_again_when_there_is_roo
     assert len(said) == 1
     assert said[0]["error"] == "[Errno 28] No space left on device"
     assert "services saved again" in [one["event"] for one in logs]
+
+
+def test_a_weight_in_one_frontend_comes_from_the_store_and_survives_a_restart_without_it(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill(frontends=2)
+        site.start()
+        await asyncio.sleep(40)
+        scope = Scope.member("f2", "b1")
+        asked = Intent(what=IntentKind.WEIGHT, scope=scope, who="ada", why="canary", since=WALL_START, weight=10)
+        await site.put(INTENT, asked.name, asked)
+        await asyncio.sleep(2)
+        weights = {str(key): one.weight for key, one in site.dataplane.entries.items()}
+        assert sorted(weights.values()) == [10, 100, 100, 100], weights
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start(store_away=True)
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+
+    play(story, tmp_path)

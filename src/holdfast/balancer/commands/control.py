@@ -125,7 +125,7 @@ class BalancerCommands:
                 raise Declined(f"{name} is disabled in the configuration: set enabled: true there")
             result = await self._end(do, name, who)
         elif do == "weight":
-            result = await self._set_weight(name, request, who)
+            result = await self._set_weight(self._weight_scope(name, request), request, who)
         else:
             raise Declined(f"{do!r} is not a command for a backend; there are: {', '.join(_DONE)}")
         return self._done(do, Scope(ScopeKind.BACKEND, name), result, request, who)
@@ -170,16 +170,29 @@ class BalancerCommands:
         await self._intents.drop([_name(what, name)], who.name)
         return _DONE[do]
 
-    async def _set_weight(self, name: str, request: Request, who: Who) -> str:
-        weight = request.args.get("weight")
+    def _weight_scope(self, name: str, request: Request) -> Scope:
+        """Scope of a weight: the backend, or its share in one frontend alone."""
+        frontend = request.args.get("frontend")
+        if frontend is None:
+            return Scope(ScopeKind.BACKEND, name)
+        services = self._reconciler.balancer.services
+        found = _find(services.frontends, "frontend", str(frontend))
+        configured = services.backends[name].configured
+        if configured not in {services.backends[each].configured for each in found.backends()}:
+            raise Declined(f"{name} is in no pool of frontend {found.name}")
+        return Scope.member(found.name, configured)
+
+    async def _set_weight(self, scope: Scope, request: Request, who: Who) -> str:
+        weight, frontend = request.args.get("weight"), scope.pair[0]
+        where = f" in frontend {frontend}" if frontend else ""
         if weight is None:
-            await self._intents.drop([_name(IntentKind.WEIGHT, name)], who.name)
-            return "has its configured weight again"
+            await self._intents.drop([IntentName(IntentKind.WEIGHT, scope)], who.name)
+            return f"has its configured weight again{where}"
         if not isinstance(weight, int) or not 0 <= weight <= 100:
             raise Declined("a weight is a whole number from 0 to 100")
-        intent = self._intent(IntentKind.WEIGHT, Scope(ScopeKind.BACKEND, name), request, who, weight)
+        intent = self._intent(IntentKind.WEIGHT, scope, request, who, weight)
         await self._intents.keep(intent)
-        return f"{_DONE['weight']} {weight}{intent.lasting}"
+        return f"{_DONE['weight']} {weight}{where}{intent.lasting}"
 
     def _check_possible(self, name: str, event: HealthEvent) -> None:
         """Refuse what the state of the backend does not allow, before it is stored (protection: B10)."""

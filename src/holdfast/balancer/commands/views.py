@@ -53,7 +53,9 @@ class BalancerViews:
             "announce": self._announce(frontend),
             "active_pool": serving.active,
             "programmed": VipKey(frontend.vip) in held,
-            "pools": [[self._member(name, weight, wanted) for name, weight in pool] for pool in frontend.pools],
+            "pools": [
+                [self._member(frontend, name, weight, wanted) for name, weight in pool] for pool in frontend.pools
+            ],
         }
 
     def _announce(self, frontend: ResolvedFrontend) -> dict[str, Any] | None:
@@ -80,13 +82,14 @@ class BalancerViews:
             "intents": [
                 {
                     "what": one.what.value,
+                    "frontend": one.scope.pair[0] or None,
                     "weight": one.weight,
                     "who": one.who,
                     "why": one.why,
                     "until": _text(one.until),
                 }
                 for one in self._balancer.intents
-                if one.scope.name == backend.name
+                if one.scope.pair[1] == backend.configured
             ],
         }
 
@@ -127,7 +130,9 @@ class BalancerViews:
             ],
         }
 
-    def _member(self, name: str, configured: int, desired: DesiredFrontend) -> dict[str, Any]:
+    def _member(
+        self, frontend: ResolvedFrontend, name: str, configured: int, desired: DesiredFrontend
+    ) -> dict[str, Any]:
         backend, key = self._balancer.services.backends[name], desired.keys[name]
         entry = self._reconciler.target.held.get(key)
         wanted = desired.by_key[key]
@@ -136,6 +141,7 @@ class BalancerViews:
             "address": shown(backend.identity),
             "state": self._balancer.health[name].state.value,
             "configured": configured,
+            "asked": self._balancer.asked_weight(frontend, backend),
             "wanted": wanted.weight if isinstance(wanted, BackendEntry) else None,
             "programmed": entry.weight if isinstance(entry, BackendEntry) else None,
         }

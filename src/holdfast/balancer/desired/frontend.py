@@ -36,8 +36,8 @@ class Inputs:
     health: Mapping[str, Health]
     ramps: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
     """When slow start began, by frontend and backend."""
-    weights: Mapping[str, int] = field(default_factory=dict)
-    """Weights set by an operator, by configured backend."""
+    weights: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Weights set by an operator, by frontend and configured backend; the frontend is empty for all of them."""
     predecessors: Mapping[str, Predecessor] = field(default_factory=dict)
     joins: Mapping[BackendId, Instant] = field(default_factory=dict)
     """When a backend that was never up joins the base table; all others are in it."""
@@ -99,7 +99,8 @@ def _predecessors(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> I
 
 
 def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inputs, now: Instant) -> PoolCandidate:
-    weight = inputs.weights.get(inputs.backends[name].configured, configured)
+    asked = asked_weight(inputs.weights, frontend.name, inputs.backends[name])
+    weight = configured if asked is None else asked
     health = inputs.health[name]
     began = inputs.ramps.get((frontend.name, name), slow_start.DONE)
     ramped = (
@@ -112,6 +113,11 @@ def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inpu
     base = max(weight, configured) if has_joined or health.state is HealthState.UP else 0
     steady = name in inputs.found_serving or now - health.since >= frontend.config.fail_back_delay
     return PoolCandidate(name, weight, health.state, ramped, settled, health.is_newcomer, base, steady)
+
+
+def asked_weight(weights: Mapping[tuple[str, str], int], frontend: str, backend: ResolvedBackend) -> int | None:
+    """Weight that an operator set for a backend: in this frontend, else in all of them."""
+    return weights.get((frontend, backend.configured), weights.get(("", backend.configured)))
 
 
 def _changes(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Iterator[Instant]:

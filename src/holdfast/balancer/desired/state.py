@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holdfast.balancer.desired import slow_start
-from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, Predecessor, desired
+from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, Predecessor, asked_weight, desired
 from holdfast.balancer.desired.reachability import Reachability
 from holdfast.balancer.health import Health, HealthEvent, HealthState, HealthThresholds, Signal, step
 from holdfast.balancer.maglev.table import BackendId
@@ -75,7 +75,7 @@ class BalancerState:
         self.services = services
         self.warm = warm
         self.intents: tuple[Intent, ...] = ()
-        """Operator intents about backends."""
+        """Operator intents about backends, in all frontends or in one."""
         self.pauses: Mapping[str, Intent] = {}
         """Frontends that an operator paused; what is programmed for them stays as it is."""
         self.history: dict[str, deque[HealthTransition]] = {}
@@ -99,7 +99,7 @@ class BalancerState:
         self._joins: dict[BackendId, Instant] = {}
         """When backends that were never up join the base table, at the latest."""
         self._ramps: dict[tuple[str, str], Instant] = {}
-        self._weights: dict[str, int] = {}
+        self._weights: dict[tuple[str, str], int] = {}
         self._desired: dict[str, DesiredFrontend] = {}
         """Desired state of each frontend since its last event."""
         self._states: dict[Vip, FrontendState] = {}
@@ -167,18 +167,22 @@ class BalancerState:
         """Replace all operator intents; those that have expired do not count."""
         holding = [one for one in intents if one.holds(wall)]
         before = self.pauses.keys()
-        self.intents = tuple(one for one in holding if one.scope.target is ScopeKind.BACKEND)
+        self.intents = tuple(one for one in holding if one.scope.target in (ScopeKind.BACKEND, ScopeKind.MEMBER))
         self.pauses = {
             one.scope.name: one
             for one in holding
             if one.scope.target is ScopeKind.FRONTEND and one.what is IntentKind.PAUSE
         }
-        weights = {one.scope.name: one.weight for one in self.intents if one.weight is not None}
-        changed = {name for name in {*weights, *self._weights} if weights.get(name) != self._weights.get(name)}
+        weights = {one.scope.pair: one.weight for one in self.intents if one.weight is not None}
+        changed = {pair[1] for pair in {*weights, *self._weights} if weights.get(pair) != self._weights.get(pair)}
         self._weights = weights
         ended = (before - self.pauses.keys()) & self.services.frontends.keys()
         reweighted = [name for name, one in self.services.backends.items() if one.configured in changed]
         return self._apply_holds(now) | self._forget(self._users(reweighted)) | ended
+
+    def asked_weight(self, frontend: ResolvedFrontend, backend: ResolvedBackend) -> int | None:
+        """Weight that an operator set for a backend of a frontend."""
+        return asked_weight(self._weights, frontend.name, backend)
 
     def holding_intents(self) -> tuple[Intent, ...]:
         """All intents in effect, about backends and frontends."""
@@ -242,14 +246,14 @@ class BalancerState:
         known_as = {one.identity: self._known_as(frontend, one.identity) for one in members}
         unknown = [name for name, state in states.items() if state is HealthState.UNKNOWN]
         held = [name for name, state in states.items() if state in _ENTERS]
-        weighted = [one for one in members if one.configured in self._weights]
+        asked = [(one.identity, asked_weight(self._weights, frontend.name, one)) for one in members]
         return FrontendState(
             frontend.name,
             unknown=frozenset(known_as[backends[name].identity] for name in unknown),
             held=frozenset(known_as[backends[name].identity] for name in held),
             known=not probed or any(state is not HealthState.UNKNOWN for state in probed),
             members=frozenset(known_as.values()),
-            weights={known_as[one.identity]: self._weights[one.configured] for one in weighted},
+            weights={known_as[identity]: weight for identity, weight in asked if weight is not None},
         )
 
     def _known_as(self, frontend: ResolvedFrontend, backend: BackendId) -> BackendId:
@@ -369,7 +373,8 @@ class BalancerState:
     def _ramp(self, frontend: ResolvedFrontend, pool: Iterable[tuple[str, int]], name: str) -> list[int]:
         """Weight of a backend in each step of its slow start, as the dataplane holds it."""
         backends = self.services.backends
-        full = {each: self._weights.get(backends[each].configured, weight) for each, weight in pool}
+        asked = {each: asked_weight(self._weights, frontend.name, backends[each]) for each, _ in pool}
+        full = {each: weight if (own := asked[each]) is None else own for each, weight in pool}
         bases = {each: max(full[each], weight) for each, weight in pool}
         others = [each for each in full if each != name]
         found = []
@@ -394,7 +399,9 @@ class BalancerState:
 
     def _apply_holds(self, now: Instant) -> set[str]:
         """Pause, disable and resume backends as the configuration and the operator ask."""
-        holds = {one.scope.name: one for one in self.intents if one.what in _HOLDS}
+        holds = {
+            one.scope.name: one for one in self.intents if one.what in _HOLDS and one.scope.target is ScopeKind.BACKEND
+        }
         touched: set[str] = set()
         for name, backend in self.services.backends.items():
             intent = holds.get(backend.configured)

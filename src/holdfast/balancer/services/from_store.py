@@ -119,7 +119,8 @@ def intents(
         for one in kept.values()
         if one.what is IntentKind.DRAIN and one.scope.target is ScopeKind.HOST and one.holds(wall)
     }
-    yield from (one for one in kept.values() if one.scope.target in (ScopeKind.FLEET, ScopeKind.FRONTEND))
+    others = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.MEMBER)
+    yield from (one for one in kept.values() if one.scope.target in others)
     by_name = [one for one in kept.values() if one.scope.target is ScopeKind.BACKEND]
     held = {one.scope.name for one in by_name if one.what in (IntentKind.PAUSE, IntentKind.DISABLE) and one.holds(wall)}
     yield from by_name

@@ -66,7 +66,7 @@ _ACCEPTED: Mapping[StoreVerdict, Acceptance] = {
     StoreVerdict.RESTORED: Acceptance.NEWER,
 }
 """Part of a store that is taken under each verdict; nothing of any other store."""
-_SCOPES = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.BACKEND, ScopeKind.HOST)
+_SCOPES = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.BACKEND, ScopeKind.MEMBER, ScopeKind.HOST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,14 +63,23 @@ def enable(name: str, runtime: Path) -> None:
 @backend.command()
 @click.argument("name")
 @click.argument("weight", type=click.IntRange(0, 100), required=False)
+@click.option("--frontend", metavar="NAME", help="Only in the pools of this frontend.")
 @click.option("--reset", is_flag=True, help="Return to the configured weight.")
 @within_flag
 @click.option("--reason", help="Why; recorded with your name.")
 @runtime_flag
-def weight(name: str, weight: int | None, reset: bool, within: str | None, reason: str | None, runtime: Path) -> None:
-    """Override the weight of NAME (0 to 100) in every frontend."""
+def weight(
+    name: str,
+    weight: int | None,
+    frontend: str | None,
+    reset: bool,
+    within: str | None,
+    reason: str | None,
+    runtime: Path,
+) -> None:
+    """Override the weight of NAME (0 to 100) in every frontend, or in one, where it has precedence."""
     if reset == (weight is not None):
         raise click.UsageError("give either a WEIGHT from 0 to 100, or --reset.")
     if not reset and not reason:
         raise click.UsageError("a weight needs --reason; it is recorded with your name.")
-    _ask(runtime, "weight", name, reason, within, weight=weight)
+    _ask(runtime, "weight", name, reason, within, weight=weight, frontend=frontend)

@@ -33,6 +33,7 @@ def backend(one: dict[str, Any]) -> Iterator[str]:
         yield row("CHECK", f"{check}: {found['verdict']}{against}; probed at the {found['pace']} interval")
     for intent in one["intents"]:
         weight = f" {intent['weight']}" if intent["weight"] is not None else ""
+        weight += f" in {intent['frontend']}" if intent.get("frontend") else ""
         until = f" until {intent['until']}" if intent["until"] else ""
         yield row("INTENT", f"{intent['what']}{weight}{until} by {intent['who']}: “{intent['why']}”")
     for entry in one["entries"]:
@@ -56,7 +57,8 @@ def frontend(one: dict[str, Any]) -> Iterator[str]:
         yield row("", f"To release: holdfast resume frontend {one['name']}")
     for index, pool in enumerate(one["pools"]):
         for member in pool:
-            weights = f"weight {member['configured']}, wanted now {member['wanted']}, {_programmed(member)}"
+            asked = "" if member.get("asked") is None else f", set to {member['asked']} by an operator"
+            weights = f"weight {member['configured']}{asked}, wanted now {member['wanted']}, {_programmed(member)}"
             backend = f"{member['backend']} ({member['address']}) {member['state']}"
             yield row(f"POOL {index}", f"{pool_role(one, index)}: {backend}, {weights}")
     if one.get("announce"):

@@ -1,4 +1,5 @@
-"""Scopes of intents: the whole fleet, a server, a worker, a host, a frontend, a backend, or a source of an agent."""
+"""Scopes of intents: the whole fleet, a server, a worker, a host, a frontend, a backend, a backend in one frontend, or
+a source of an agent."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ class ScopeKind(Enum):
     HOST = "host"
     FRONTEND = "frontend"
     BACKEND = "backend"
+    MEMBER = "member"
+    """A backend in the pools of one frontend: FRONTEND/BACKEND."""
     SOURCE = "source"
 
 
@@ -37,9 +40,24 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             raise ValueError(f"a {self.target.value} needs a name here")
         if self.name and self.target is ScopeKind.FLEET:
             raise ValueError("there is one fleet, so it has no name here")
+        if self.target is ScopeKind.MEMBER and not all(self.pair):
+            raise ValueError("a member is named FRONTEND/BACKEND here")
 
     def __str__(self) -> str:
         return f"{self.target.value} {self.name}" if self.name else self.target.value
+
+    @classmethod
+    def member(cls, frontend: str, backend: str) -> Scope:
+        """Scope of a backend in one frontend."""
+        return cls(ScopeKind.MEMBER, f"{frontend}/{backend}")
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Frontend and backend of a member; the frontend is empty for a backend in all of them."""
+        if self.target is not ScopeKind.MEMBER:
+            return "", self.name
+        frontend, _, backend = self.name.rpartition("/")
+        return frontend, backend
 
     @property
     def path(self) -> str:
