@@ -24,7 +24,7 @@ WORKERS = (
 
 
 async def elect(worker: Worker) -> None:
-    await ElectorJob(worker, PATIENCE).run()
+    await ElectorJob(worker, PATIENCE, able_for=PATIENCE).run()
 
 
 async def sync(worker: Worker) -> None:

@@ -30,7 +30,7 @@ def test_C33_a_leader_without_its_database_gives_way_to_a_server_that_has_one(cl
     with servers(cluster, 2, command=command) as fleet:
         term, old = wait_working(fleet)
         take_database_away(old)
-        newer, new = wait_working(fleet, after=term, within=10)
+        newer, new = wait_working(fleet, after=term, within=20)
         assert new is not old
         assert why_ended(fleet, term, before=newer) == "it could not do a leader's work, and another server can"
 

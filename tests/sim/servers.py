@@ -220,7 +220,7 @@ class SimServer:
             leads, now = elector.state.phase is ElectionPhase.LEADING, self.clock.now()
             if leads and not self.has_database():
                 trial.failed("the syncer waits for it")
-            ability = ability.updated(self._report(me, trial), now)
+            ability = ability.updated(self._report(me, trial), registrar.others, now)
             if leads and successor(ability, registrar.others, now) is not None:
                 elector.leave(LossReason.HANDED_OVER)
 

@@ -224,7 +224,7 @@ def test_C45_a_leader_whose_database_is_away_gives_way_to_a_server_whose_trial_s
         await asyncio.sleep(120)
         assert pair.leads(pair.leader)
         pair.other.has_database = lambda: True
-        await pair.world.until(lambda: pair.leads(pair.other), within=seconds(15))
+        await pair.world.until(lambda: pair.leads(pair.other), within=seconds(30))
         await asyncio.sleep(900)
         assert pair.leads(pair.other), "the old leader stays unable until a trial has succeeded"
 

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.server.election.handover import PATIENCE, Ability, HandoverRefused, able_successors, successor
+from holdfast.server.election.handover import ABLE_FOR, PATIENCE, Ability, HandoverRefused, able_successors, successor
+from holdfast.testing.fault import fault
 
 NOW = Instant(1_000_000_000_000)
 
@@ -31,34 +32,45 @@ ABLE, NO_DATABASE, SICK = server(), server(database=False), server(healthy=False
 
 
 def test_an_able_leader_never_hands_over() -> None:
-    assert successor(Ability().updated(ABLE, NOW), {"b": ABLE}, NOW + seconds(1_000)) is None
+    assert successor(Ability().updated(ABLE, {"b": ABLE}, NOW), {"b": ABLE}, NOW + seconds(1_000)) is None
 
 
 def test_inability_counts_from_its_beginning() -> None:
-    ability = Ability().updated(NO_DATABASE, NOW).updated(SICK, NOW + seconds(50))
+    ability = Ability().updated(NO_DATABASE, {}, NOW).updated(SICK, {}, NOW + seconds(50))
     assert ability.unable_since == NOW
 
 
 def test_a_moment_of_ability_starts_the_count_again() -> None:
-    ability = Ability().updated(SICK, NOW).updated(ABLE, NOW + seconds(50)).updated(SICK, NOW + seconds(51))
+    ability = Ability().updated(SICK, {}, NOW).updated(ABLE, {}, NOW + seconds(50)).updated(SICK, {}, NOW + seconds(51))
     assert ability.unable_since == NOW + seconds(51)
 
 
 def test_an_unable_leader_hands_over_after_its_patience_to_the_first_able_server() -> None:
-    ability = Ability().updated(NO_DATABASE, NOW)
     others = {"d": ABLE, "b": SICK, "c": ABLE}
+    ability = Ability().updated(NO_DATABASE, others, NOW)
     assert successor(ability, others, NOW + PATIENCE - seconds(1)) is None
     assert successor(ability, others, NOW + PATIENCE) == "c"
 
 
 def test_a_database_that_is_unreachable_for_all_servers_causes_no_handover() -> None:
-    ability = Ability().updated(NO_DATABASE, NOW)
+    ability = Ability().updated(NO_DATABASE, {"b": NO_DATABASE}, NOW)
     assert successor(ability, {"b": NO_DATABASE}, NOW + seconds(1_000)) is None
 
 
+@fault("C45", without="holdfast.server.election.handover:Ability.has_able_other", returns=True)
+def test_C45_a_database_that_is_back_for_a_follower_first_causes_no_handover_yet() -> None:
+    ability, away = Ability(), {"b": NO_DATABASE}
+    for age in range(600):
+        ability = ability.updated(NO_DATABASE, away, NOW + seconds(age))
+    back = NOW + seconds(600)
+    ability = ability.updated(NO_DATABASE, {"b": ABLE}, back)
+    assert successor(ability, {"b": ABLE}, back + ABLE_FOR - seconds(1)) is None
+    assert successor(ability, {"b": ABLE}, back + ABLE_FOR) == "b", "it is back for the follower only"
+
+
 def test_there_is_no_handover_to_a_server_that_would_not_take_over() -> None:
-    ability = Ability().updated(NO_DATABASE, NOW)
     paused = msgspec.structs.replace(ABLE, stands=False)
+    ability = Ability().updated(NO_DATABASE, {"b": paused, "c": ABLE}, NOW)
     assert successor(ability, {"b": paused}, NOW + PATIENCE) is None
     assert successor(ability, {"b": paused, "c": ABLE}, NOW + PATIENCE) == "c"
 

@@ -1,7 +1,8 @@
 """Handover: a leader that cannot do a leader's work resigns in favour of a server that can (C33).
 
 It does so only after its inability has lasted, and only when another server reports that it could lead and would: a
-database that is unreachable for every server causes no handover, and neither does a paused server.
+database that is unreachable for every server causes no handover, and neither does a paused server. When such a database
+is back, a follower may notice before the leader's next attempt: the other server must have been able for a while (C45).
 """
 
 from __future__ import annotations
@@ -32,24 +33,39 @@ def able_successors(others: Mapping[str, Server], to: str = "") -> list[str]:
 
 
 PATIENCE = Duration(seconds=60)
+ABLE_FOR = Duration(seconds=10)
+"""Twice the longest time between two attempts of a worker that waits for the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Instant since which this server has been unable to do a leader's work; NEVER while it is able."""
+    """Ability of this server and of the others to do a leader's work."""
 
     unable_since: Instant = NEVER
+    """Instant since which this server has been unable; NEVER while it is able."""
+    other_since: Instant = NEVER
+    """Instant since which there has always been another server that is able; NEVER while there is none."""
 
-    def updated(self, own: Server, now: Instant) -> Ability:
-        if own.able:
-            return Ability()
-        return Ability(self.unable_since or now)
+    def updated(self, own: Server, others: Mapping[str, Server], now: Instant) -> Ability:
+        other = any(server.eligible for server in others.values())
+        return Ability(
+            NEVER if own.able else self.unable_since or now,
+            self.other_since or now if other else NEVER,
+        )
+
+    def has_able_other(self, now: Instant, able_for: Duration) -> bool:  # protection: C45
+        """C45: return whether another server has been able for longer than this one needs to notice that it is, too."""
+        return bool(self.other_since) and now - self.other_since >= able_for
 
 
 def successor(  # protection: C33
-    ability: Ability, others: Mapping[str, Server], now: Instant, patience: Duration = PATIENCE
+    ability: Ability,
+    others: Mapping[str, Server],
+    now: Instant,
+    patience: Duration = PATIENCE,
+    able_for: Duration = ABLE_FOR,
 ) -> str | None:
     """The server to hand over to, if this server should now. The first by name, so that all servers would agree."""
-    if not ability.unable_since or now - ability.unable_since < patience:
+    if not ability.unable_since or now - ability.unable_since < patience or not ability.has_able_other(now, able_for):
         return None
     return next((name for name, server in sorted(others.items()) if server.eligible), None)

@@ -39,7 +39,7 @@ from holdfast.server import server_name
 from holdfast.server.compaction.compactor import Compactor
 from holdfast.server.election import predecessor
 from holdfast.server.election.elector import Elector
-from holdfast.server.election.handover import PATIENCE, Ability, HandoverRefused, able_successors, successor
+from holdfast.server.election.handover import ABLE_FOR, PATIENCE, Ability, HandoverRefused, able_successors, successor
 from holdfast.server.election.histories import HistoryAnswers
 from holdfast.server.election.identity import IdentityCheck
 from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, is_over, term_ended_cells
@@ -63,9 +63,10 @@ _IDENTITY_EVERY = Duration(seconds=2)
 class ElectorJob:
     """Puts the elector together with the board, the store's identity, the registrar, the compactor and the commands."""
 
-    def __init__(self, worker: Worker, patience: Duration = PATIENCE) -> None:
+    def __init__(self, worker: Worker, patience: Duration = PATIENCE, able_for: Duration = ABLE_FOR) -> None:
         self._worker = worker
         self._patience = patience
+        self._able_for = able_for
         self._store = open_store(_with_rpc_timeout(worker.config))
         self._region = configured_region(worker.config)
         self._shown = worker.board.cell(LEADERSHIP_CELL, LeadershipCell)
@@ -279,8 +280,8 @@ class ElectorJob:
             await asyncio.sleep(_HEALTH_EVERY.total_seconds())
             self._apply_pause()
             now = self._worker.clock.now()
-            self._ability = self._ability.updated(self._report(), now)
-            better = successor(self._ability, self.registrar.others, now, self._patience)
+            self._ability = self._ability.updated(self._report(), self.registrar.others, now)
+            better = successor(self._ability, self.registrar.others, now, self._patience, self._able_for)
             if better is not None and self.elector.state.phase is ElectionPhase.LEADING:
                 log.warning("this server cannot do a leader's work; handing over", to=better)
                 self.elector.leave(LossReason.HANDED_OVER)
