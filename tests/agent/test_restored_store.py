@@ -100,6 +100,21 @@ def test_C60_routes_are_not_replaced_by_older_ones(tmp_path: Path, runs: bool) -
     on_a_site(scene, tmp_path)
 
 
+@fault("N22", without="holdfast.agent.gates.identity:StoreIdentityGate._is_newer", returns=True)
+def test_N22_a_restored_store_moves_no_live_workload_back_to_where_it_was(tmp_path: Path) -> None:
+    async def scene(site: HostHarness) -> None:
+        fleet, _ = await restored(site)
+        assert (verdict(site), site.shapes[P1]) == (StoreVerdict.RESTORED, VIA_B)
+        fleet.write(fleet.leads())
+        await asyncio.sleep(600)
+        await site.stop()
+        site.start()
+        await asyncio.sleep(60)
+        assert site.shapes[P1] == VIA_B
+
+    on_a_site(scene, tmp_path)
+
+
 def test_C60_a_store_that_is_restored_twice_replaces_nothing_by_older_claims(tmp_path: Path) -> None:
     """The second backup is younger than the first: its claims are newer than that, and older than what is live."""
 

@@ -205,6 +205,8 @@ class AgentReconciler:
 
     def measure(self, now: Instant) -> None:
         """Update the gauges."""
+        for watcher in self.watchers:
+            watcher.skipped.note(watcher.objects.skipped, now)
         metrics, deletes = self.metrics, self.target.pending_deletes
         hosts = {owned.value.owner.host for owned in self.present.claims.values()}
         metrics.peers.labels(state="wanted").set(self.sources.peers())

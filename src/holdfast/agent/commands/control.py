@@ -102,6 +102,7 @@ class AgentCommands:
             counts=summary.counts(),
             pending_deletes=summary.pending_deletes,
             store_refusals=reconciler.identity_gate.refusals(now),
+            skipped_per_second=max((one.skipped.per_second for one in reconciler.watchers), default=0.0),
         )
 
     async def _peers(self, _request: Request, _who: Who) -> Any:

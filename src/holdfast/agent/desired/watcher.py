@@ -16,6 +16,7 @@ import structlog
 
 from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
 from holdfast.agent.desired.peers import LocalHost
+from holdfast.agent.desired.skipped_rate import SkippedRate
 from holdfast.agent.desired.slim_endpoint import SlimEndpoint, decode_endpoint
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.agent.tunnel_mac import TunnelMacs
@@ -80,6 +81,7 @@ class SourceWatcher:
         self._tunnel_macs = tunnel_macs or TunnelMacs()
         mirror = self._objects
         self.claims = SourceClaims(here, region, mirror.good_revision, mirror.create_revision, blocked_by, self._holder)
+        self.skipped = SkippedRate()
         self.lists = 0
         """Complete lists taken so far: a new one may come from a restored store, or from another one."""
         self._taken = 0

@@ -61,6 +61,8 @@ class AgentDetails(msgspec.Struct, frozen=True):
     pending_deletes: int = 0
     store_refusals: list[StoreRefusal] = []
     """Verdicts on stores that hold changes of this host, each with its release."""
+    skipped_per_second: float = 0.0
+    """Changes of other kinds that the watch of a source delivers, over the last minute; of the busiest source."""
 
 
 @dataclass(frozen=True, slots=True)

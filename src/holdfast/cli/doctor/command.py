@@ -13,7 +13,7 @@ import click
 
 from holdfast.agent import ROLE
 from holdfast.cli.common.etcd import EtcdOptions, query_store, store_flags
-from holdfast.cli.doctor import Finding, Severity
+from holdfast.cli.doctor import Finding, Severity, agent_watch
 from holdfast.cli.doctor import balancer as balancer_checks
 from holdfast.cli.doctor import identity as identity_checks
 from holdfast.config.schema.scalars import printable
@@ -39,7 +39,8 @@ def doctor(**given: str | None) -> None:
     """
     options = EtcdOptions(given)
     balancer = list(balancer_checks.examine(options.config.balancer, Path(options.config.paths.runtime)))
-    local = [*balancer, *_agent(options), *_inventory(options)]
+    watch = agent_watch.examine(Path(options.config.paths.runtime))
+    local = [*balancer, *_agent(options), *watch, *_inventory(options)]
     _show(local)
     if balancer and options.config.balancer.source == "file" and not options.is_named:
         raise click.exceptions.Exit(_exit_code(local))  # such a balancer needs no store
