@@ -6,7 +6,6 @@ resources, which are expanded to keys when they are read. Revisions are ids of o
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,12 +14,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
-from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row, Witness
+from holdfast.inventory.api import Fence, OutboxRow, Row, Witness
 from holdfast.inventory.changes import PastChange
 from holdfast.inventory.sql.control import SqlControl
-from holdfast.inventory.sql.engine import is_mysql, reading, translated_errors
+from holdfast.inventory.sql.engine import is_mysql, reading
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
+from holdfast.inventory.sql.snapshot import OpenTransaction
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
@@ -34,25 +34,23 @@ from holdfast.openstack.translate.keys import KINDS, keys_of, named_key, named_r
 from holdfast.openstack.translate.settings import TranslationSettings
 
 
-class NeutronSnapshot:
+class NeutronSnapshot(OpenTransaction):
     """All objects at one moment: keys are sorted in memory, objects are read and translated page by page."""
 
     def __init__(self, engine: Engine, objects: NeutronObjects) -> None:
-        self._resources = contextlib.ExitStack()
+        super().__init__()
         self._objects = objects
-        with self._closed_on_error():
+        with self.closed_on_error():
             isolation: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if is_mysql(engine) else {}
-            connection = engine.connect().execution_options(reads=True, **isolation)
-            self._connection = self._resources.enter_context(connection)
-            self._resources.callback(connection.begin().close)
-            self._revision = _newest(connection)  # InnoDB takes the snapshot at the first query
+            self._connection = connection = self.begin(engine, **isolation)
+            self._revision = _newest(connection)
             self._fleet = connection.execute(select(CONTROL.identity.c.fleet)).scalar_one_or_none()
             self._keys: Sequence[WantedKey] = objects.wanted_keys(connection)
 
     def read(self, after: bytes | None, most: int) -> Sequence[Row]:
         start = 0 if after is None else bisect_right(self._keys, after, key=lambda one: one.key)
         found: list[Row] = []
-        with self._closed_on_error():
+        with self.closed_on_error():
             while start < len(self._keys) and len(found) < most:
                 page = self._keys[start : start + most - len(found)]
                 start += len(page)
@@ -63,19 +61,6 @@ class NeutronSnapshot:
 
     def revision(self) -> int:
         return self._revision
-
-    def close(self) -> None:
-        with contextlib.suppress(DatabaseAway), translated_errors():
-            self._resources.close()
-
-    @contextlib.contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        try:
-            with translated_errors():
-                yield
-        except BaseException:
-            self.close()
-            raise
 
 
 class NeutronInventory(SqlControl):

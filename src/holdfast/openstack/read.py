@@ -152,10 +152,8 @@ def rows_of_groups(connection: Connection, found: Iterable[SecurityGroupRow]) ->
 
 
 def networks(connection: Connection, ids: Ids = None) -> list[NetworkRow]:
-    query = (
-        select(t.NETWORKS, t.STANDARD.c.revision_number, t.NETWORK_QOS.c.policy_id)
-        .join(t.STANDARD, t.NETWORKS.c.standard_attr_id == t.STANDARD.c.id)
-        .outerjoin(t.NETWORK_QOS, t.NETWORK_QOS.c.network_id == t.NETWORKS.c.id)
+    query = _with_revision(t.NETWORKS, t.NETWORK_QOS.c.policy_id).outerjoin(
+        t.NETWORK_QOS, t.NETWORK_QOS.c.network_id == t.NETWORKS.c.id
     )
     return [
         NetworkRow(
@@ -172,9 +170,7 @@ def networks(connection: Connection, ids: Ids = None) -> list[NetworkRow]:
 def subnets(connection: Connection, ids: Ids = None) -> list[SubnetRow]:
     routes = _by(connection, t.HOST_ROUTES, "subnet_id", ids, lambda row: HostRouteRow(row.destination, row.nexthop))
     servers = _by(connection, t.NAME_SERVERS, "subnet_id", ids, lambda row: (row.order or 0, str(row.address)))
-    query = select(t.SUBNETS, t.STANDARD.c.revision_number).join(
-        t.STANDARD, t.SUBNETS.c.standard_attr_id == t.STANDARD.c.id
-    )
+    query = _with_revision(t.SUBNETS)
     return [
         SubnetRow(
             id=row.id,
@@ -197,9 +193,7 @@ def subnets(connection: Connection, ids: Ids = None) -> list[SubnetRow]:
 
 def groups(connection: Connection, ids: Ids = None, *, rules: bool = True) -> list[SecurityGroupRow]:
     found = _by(connection, t.RULES, "security_group_id", ids, _rule) if rules else defaultdict(tuple)
-    query = select(t.GROUPS, t.STANDARD.c.revision_number, t.STANDARD.c.created_at).join(
-        t.STANDARD, t.GROUPS.c.standard_attr_id == t.STANDARD.c.id
-    )
+    query = _with_revision(t.GROUPS, t.STANDARD.c.created_at)
     return [
         SecurityGroupRow(
             id=row.id,
@@ -216,9 +210,7 @@ def groups(connection: Connection, ids: Ids = None, *, rules: bool = True) -> li
 
 def address_groups(connection: Connection, ids: Ids = None) -> list[AddressGroupRow]:
     addresses = _by(connection, t.GROUP_ADDRESSES, "address_group_id", ids, lambda row: str(row.address))
-    query = select(t.ADDRESS_GROUPS.c.id, t.STANDARD.c.revision_number).join(
-        t.STANDARD, t.ADDRESS_GROUPS.c.standard_attr_id == t.STANDARD.c.id
-    )
+    query = _with_revision(t.ADDRESS_GROUPS)
     return [
         AddressGroupRow(row.id, addresses[row.id], row.revision_number)
         for row in _rows(connection, query, t.ADDRESS_GROUPS.c.id, ids)
@@ -240,9 +232,7 @@ def qos_policies(connection: Connection, ids: Ids = None) -> list[QosPolicyRow]:
         ids,
         lambda row: PacketRateRuleRow(row.max_kpps, row.max_burst_kpps, row.direction),
     )
-    query = select(t.QOS_POLICIES.c.id, t.STANDARD.c.revision_number).join(
-        t.STANDARD, t.QOS_POLICIES.c.standard_attr_id == t.STANDARD.c.id
-    )
+    query = _with_revision(t.QOS_POLICIES)
     return [
         QosPolicyRow(row.id, bandwidth[row.id], packets[row.id], row.revision_number)
         for row in _rows(connection, query, t.QOS_POLICIES.c.id, ids)
@@ -266,9 +256,7 @@ def _binding(row: Any) -> BindingRow:
 
 
 def _floating_ips(connection: Connection, ids: Ids) -> defaultdict[str, tuple[FloatingIpRow, ...]]:
-    query = select(t.FLOATING_IPS, t.STANDARD.c.revision_number).join(
-        t.STANDARD, t.FLOATING_IPS.c.standard_attr_id == t.STANDARD.c.id
-    )
+    query = _with_revision(t.FLOATING_IPS)
     query = query.where(t.FLOATING_IPS.c.fixed_port_id.is_not(None))
     found: defaultdict[str, tuple[FloatingIpRow, ...]] = defaultdict(tuple)
     for row in _rows(connection, query, t.FLOATING_IPS.c.fixed_port_id, ids):
@@ -302,6 +290,12 @@ def _by(
     for row in _rows(connection, select(table), table.c[owner], ids):
         found[getattr(row, owner)].append(make(row))
     return defaultdict(tuple, {key: tuple(rows) for key, rows in found.items()})
+
+
+def _with_revision(table: Table, *more: Column[Any]) -> Select[Any]:
+    """Select the columns of a table, the revision of each row, and further columns."""
+    query = select(table, t.STANDARD.c.revision_number, *more)
+    return query.join(t.STANDARD, table.c.standard_attr_id == t.STANDARD.c.id)
 
 
 def _rows(connection: Connection, query: Select[Any], key: Any, ids: Ids) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import Connection, Engine, delete, func, select, text, update
 
-from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row, Witness
+from holdfast.inventory.api import Fence, OutboxRow, Row, Witness
 from holdfast.inventory.changes import PastChange
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.control import SqlControl
@@ -20,12 +19,12 @@ from holdfast.inventory.sql.engine import (
     is_postgres,
     reading,
     snapshot_options,
-    translated_errors,
 )
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.history import pruned
 from holdfast.inventory.sql.revisions import newest_revision
 from holdfast.inventory.sql.schema import CHANGES, CONTROL, IDENTITY, OBJECTS, OUTBOX
+from holdfast.inventory.sql.snapshot import OpenTransaction
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.mark import Mark
@@ -36,43 +35,27 @@ _NAMED = CHANGES.c.old_key, CHANGES.c.new_key
 _ROWS = select(OBJECTS.c.key, OBJECTS.c.doc, OBJECTS.c.revision)
 
 
-class SqlSnapshot:
+class SqlSnapshot(OpenTransaction):
     """All objects at one moment. Holds no lock that a writer could wait for."""
 
     def __init__(self, engine: Engine, limits: DatabaseTimeouts) -> None:
-        self._resources = contextlib.ExitStack()
-        with self._closed_on_error():
+        super().__init__()
+        with self.closed_on_error():
             isolation: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if is_postgres(engine) else {}
-            connection = engine.connect().execution_options(reads=True, **isolation)
-            self._connection = self._resources.enter_context(connection)
-            self._resources.callback(connection.begin().close)
+            self._connection = self.begin(engine, **isolation)
             if is_postgres(engine):
-                connection.execute(text(snapshot_options(limits)))
-            # Both databases take the snapshot at the first query.
-            self._revision = newest_revision(connection)
+                self._connection.execute(text(snapshot_options(limits)))
+            self._revision = newest_revision(self._connection)
 
     def read(self, after: bytes | None, most: int) -> Sequence[Row]:
         query = _ROWS.order_by(OBJECTS.c.key).limit(most)
         if after is not None:
             query = query.where(OBJECTS.c.key > after)
-        with self._closed_on_error():
+        with self.closed_on_error():
             return [Row(*row) for row in self._connection.execute(query)]
 
     def revision(self) -> int:
         return self._revision
-
-    def close(self) -> None:
-        with contextlib.suppress(DatabaseAway), translated_errors():
-            self._resources.close()
-
-    @contextlib.contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        try:
-            with translated_errors():
-                yield
-        except BaseException:
-            self.close()
-            raise
 
 
 class SqlInventory(SqlControl):
