@@ -163,3 +163,37 @@ def test_nothing_is_withdrawn_unless_it_has_been_down_or_gone_for_its_delay(past
         assert one.paused is None
         assert last.prober_silent_since is None or one.by_operator
         assert one.delay < seconds(len(past))
+
+
+def unverified(state: HealthState = HealthState.UP, **more: object) -> AnnounceInput:
+    """The prober has been silent since the start."""
+    found = status(state, "www", 10, withdraw_after=seconds(60), unverified_since=START, **more)
+    return an_input(found, prober_silent_since=START)
+
+
+@pytest.mark.parametrize("state", [HealthState.UP, HealthState.DOWN, HealthState.UNKNOWN])
+def test_an_address_whose_health_is_not_verified_goes_after_its_time_and_not_before(state: HealthState) -> None:
+    policy, now = after(*[unverified(state)] * 59)
+    assert policy.wanted() == ([ADDRESS] if state is HealthState.UP else [])
+    assert label(withdrawing(policy, now)) in ("no_prober", "no_health")
+    policy, now = after(*[unverified(state)] * 60)
+    assert policy.wanted() == []
+    assert withdrawing(policy, now) is None
+    assert adding(policy, now) is None, "nobody wants to add it"
+
+
+def test_without_withdraw_after_an_unverified_address_stays_for_ever() -> None:
+    policy, now = after(*[an_input(status(unverified_since=START), prober_silent_since=START)] * 10_000)
+    assert policy.wanted() == [ADDRESS]
+    assert label(withdrawing(policy, now)) == "no_prober"
+
+
+def test_a_paused_frontend_keeps_its_address_also_unverified() -> None:
+    policy, now = after(*[unverified(paused="ada: “migration”")] * 100)
+    assert label(withdrawing(policy, now)) == "intent"
+
+
+def test_an_address_comes_back_when_health_is_verified_again() -> None:
+    policy, now = after(*[unverified()] * 100, an_input(status(withdraw_after=seconds(60))))
+    assert policy.wanted() == [ADDRESS]
+    assert adding(policy, now) is None

@@ -176,6 +176,11 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
         ),
         (
             "      port: 80\n",
+            "      withdraw-after: 1m\n",
+            "f:10:7: balancer.frontends.www.withdraw_after: needs announce",
+        ),
+        (
+            "      port: 80\n",
             "      table-size: 1000\n",
             "f:10:19: balancer.frontends.www.table_size: is '1000': write one of the primes 1021, 4093, 16381, 65537",
         ),

@@ -1,5 +1,6 @@
 """The announcer's own gate. It fails static: warm-up, unknown health, a silent prober and a pause leave an address as
-it is, and so does the end of any process."""
+it is, and so does the end of any process. With `withdraw-after`, health that could not be verified for that long lets
+the address go."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class AnnounceGate:
     ) -> Closed | None:
         statuses = self.policy.statuses(change.key)
         if change.op is not Op.DELETE:
-            verdicts = [self._not_announced_yet(status) for status in statuses if status.state is HealthState.UP]
+            verdicts = [self._not_announced_yet(status) for status in statuses if self.policy.is_up(status, now)]
             return None if None in verdicts else next(iter(verdicts), None)
         if not statuses:
             return self._unclaimed(change.key, now)
@@ -51,7 +52,9 @@ class AnnounceGate:
         return closed
 
     def _not_withdrawn_yet(self, status: FrontendStatus, now: Instant) -> Closed | None:
-        """Reason not to withdraw the address of this frontend, which is not up."""
+        """Reason not to withdraw the address of this frontend, which is not up, or not known to be."""
+        if status.is_unverified(now):
+            return self._paused(status)
         if status.state is HealthState.UNKNOWN:
             opens = f"a first result of a backend of {status.frontend}"
             return Closed("no_health", HealthReason.NO_HEALTH, self.policy.input.started, opens, status.frontend)
@@ -61,9 +64,8 @@ class AnnounceGate:
     def _unchanged(self, status: FrontendStatus) -> Closed | None:
         """Reason to leave the address as it is, whether the frontend is up or down."""
         started = self.policy.input.started
-        if status.paused is not None:
-            opens = f"holdfast resume frontend {status.frontend}"
-            return Closed("intent", PauseReason.PAUSED, started, opens, status.paused)
+        if (paused := self._paused(status)) is not None:
+            return paused
         if not status.released:
             opens = "a first result for each of its backends, or the end of the start-up window"
             return Closed("warm_up", WarmUpReason.BACKEND_UNKNOWN, started, opens, status.frontend)
@@ -72,6 +74,12 @@ class AnnounceGate:
                 "no_prober", HealthReason.NO_PROBER, self.policy.input.prober_silent_since, "the prober's next report"
             )
         return None
+
+    def _paused(self, status: FrontendStatus) -> Closed | None:
+        if status.paused is None:
+            return None
+        opens = f"holdfast resume frontend {status.frontend}"
+        return Closed("intent", PauseReason.PAUSED, self.policy.input.started, opens, status.paused)
 
     def _unclaimed(self, address: AnnouncedAddress, now: Instant) -> Closed | None:
         """Reason to keep an announced address that no frontend has any more."""

@@ -1,8 +1,9 @@
 """Announce policy: which VIPs have their address on a device of this machine, for a routing daemon to redistribute.
 
 An address is announced once the dataplane holds the VIP and a frontend with that address is up. It is withdrawn only
-when the frontend has been down, or gone, for its withdraw-delay. Of several frontends with one address, one that is up
-is enough. `gates` holds the changes for which it is too early.
+when the frontend has been down, or gone, for its withdraw-delay, or with `withdraw-after` when its health could not be
+verified for that long. Of several frontends with one address, one that is up is enough. `gates` holds the changes for
+which it is too early.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class FrontendStatus(msgspec.Struct, frozen=True):
     """True if an operator holds every backend, so that the state does not depend on probes."""
     paused: str | None = None
     """Operator who paused the frontend, and the reason."""
+    withdraw_after: Duration = Duration(0)
+    """Time without verified health after which the address is withdrawn; 0: never."""
+    unverified_since: Instant | None = None
+    """Since when the health of its backends cannot be verified; None while it can."""
+
+    def is_unverified(self, now: Instant) -> bool:
+        """Tell whether health could not be verified for `withdraw_after`."""
+        if not self.withdraw_after or self.unverified_since is None:
+            return False
+        return now - self.unverified_since >= self.withdraw_after
 
     @property
     def announced_address(self) -> AnnouncedAddress:
@@ -114,10 +125,13 @@ class AnnouncePolicy:
         self._leaving = {address: self._leaving.get(address, now) for address in gone}
 
     def wanted(self) -> Sequence[AnnouncedAddress]:
-        """Addresses of all frontends that are up, in order."""
+        """Addresses of all frontends that are up, as far as that could be verified, in order."""
         return sorted(
-            address for address, statuses in self._at.items() if any(one.state is HealthState.UP for one in statuses)
+            address for address, statuses in self._at.items() if any(self.is_up(one, self._updated) for one in statuses)
         )
+
+    def is_up(self, status: FrontendStatus, now: Instant) -> bool:
+        return status.state is HealthState.UP and not status.is_unverified(now)
 
     def forget(self, held: Iterable[AnnouncedAddress]) -> None:
         """Drop the delays of addresses that are neither held nor configured."""

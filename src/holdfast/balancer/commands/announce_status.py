@@ -33,6 +33,7 @@ def _status(reconciler: VipReconciler, frontend: ResolvedFrontend, announce: Ann
     state, pause = balancer.frontend_state(frontend.vip), balancer.pauses.get(frontend.name)
     held = reconciler.target.held.get(VipKey(frontend.vip))
     is_known = state is None or state.known
+    by_operator = state is not None and len(state.held) == len(list(frontend.backends()))
     return FrontendStatus(
         frontend=frontend.name,
         address=frontend.vip.host,
@@ -41,9 +42,20 @@ def _status(reconciler: VipReconciler, frontend: ResolvedFrontend, announce: Ann
         state=balancer.desired(frontend, now).serving.state if is_known else HealthState.UNKNOWN,
         programmed=isinstance(held, VipSettings) and not held.damaged,
         released=balancer.warm.judge(frontend.name, now) is None,
-        by_operator=state is not None and len(state.held) == len(list(frontend.backends())),
+        by_operator=by_operator,
         paused=None if pause is None else f"{pause.who}: “{pause.why}”",
+        withdraw_after=frontend.config.withdraw_after,
+        unverified_since=None if by_operator else unverified_since(reconciler, frontend),
     )
+
+
+def unverified_since(reconciler: VipReconciler, frontend: ResolvedFrontend) -> Instant | None:
+    """Since when the health of a frontend's backends cannot be verified; None while it can."""
+    silent, balancer = reconciler.health.silent_since, reconciler.balancer
+    state = balancer.frontend_state(frontend.vip)
+    if silent is not None or state is None or state.known:
+        return silent
+    return max(balancer.health[name].since for name in frontend.backends())
 
 
 def _kept_vips(reconciler: VipReconciler) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.balancer.commands.announce_status import unverified_since
 from holdfast.balancer.desired.frontend import DesiredFrontend
 from holdfast.balancer.desired.state import HealthTransition
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
 from holdfast.balancer.vip import BackendEntry, VipKey, shown
+from holdfast.config.schema.scalars import show_duration
 from holdfast.model.base.time import Instant
 
 
@@ -64,6 +66,9 @@ class BalancerViews:
             return None
         gate, host = self._reconciler.announced_gate, frontend.vip.host
         device, why = frontend.config.announce.device, gate.outstanding.get(host)
+        limit, since = frontend.config.withdraw_after, unverified_since(self._reconciler, frontend)
+        if why is None and limit and since is not None and self._now - since >= limit:
+            why = f"the health of its backends could not be verified for {show_duration(limit)} (withdraw-after)"
         return {"device": device, "announced": host in gate.announced, "why": why}
 
     def backend(self, backend: ResolvedBackend) -> dict[str, Any]:

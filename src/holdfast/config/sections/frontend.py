@@ -171,6 +171,17 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
             most=timedelta(days=1),
         ),
     ] = timedelta(0)
+    withdraw_after: Annotated[
+        timedelta,
+        FieldDoc(
+            "Time for which the health of the backends could not be verified (the prober is silent, has no route to "
+            "any backend, or has no result yet) before an announced address is withdrawn; `0s` for never.",
+            small="a restart of the prober, or a short loss of routes, moves every client to another site",
+            big="clients reach a balancer that cannot tell whether its backends are alive for that long",
+            least=timedelta(0),
+            most=timedelta(days=1),
+        ),
+    ] = timedelta(0)
     table_size: Annotated[
         TableSize,
         FieldDoc(
@@ -199,6 +210,8 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
                 place = f"pools[{index}].backends.{name}"
                 yield FieldConflict((place,), f"is in this frontend twice, first in pools[{first[name]}]: remove one")
             first.setdefault(name, index)
+        if self.withdraw_after and self.announce is None:
+            yield FieldConflict(("withdraw_after",), "needs announce: without it there is no address to withdraw")
         if self._largest_pool > self.table_size:
             yield FieldConflict(("table_size", ""), f"{self._buckets}, which is too few: write a larger table_size")
 
