@@ -138,6 +138,20 @@ def test_the_uid_depends_on_the_key_alone() -> None:
             {"ipNATs": [{"internalIP": "10.28.0.7", "externalIP": "172.24.4.10"}]},
         ),
         (
+            {
+                "floating_ips": (
+                    FloatingIpRow("f2", "172.24.4.11", "10.28.0.9"),
+                    FloatingIpRow("f1", "172.24.4.10", "10.28.0.7"),
+                )
+            },
+            {
+                "ipNATs": [
+                    {"internalIP": "10.28.0.7", "externalIP": "172.24.4.10"},
+                    {"internalIP": "10.28.0.9", "externalIP": "172.24.4.11"},
+                ]
+            },
+        ),
+        (
             {"qos_policy_id": QOS},
             {
                 "qosControls": {
