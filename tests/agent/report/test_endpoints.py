@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Owner, RemoteRoute, Shape, route
+from holdfast.agent.report.damping import StatusDamping
 from holdfast.agent.report.endpoint_states import states
 from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.region import Region
-from holdfast.model.base.time import Instant
+from holdfast.model.base.time import Instant, seconds
 from holdfast.model.calico.endpoint import Endpoint, EndpointName, EndpointSpec
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.reconcile import Change, Op, Outstanding, Owned
@@ -78,13 +79,13 @@ def test_an_endpoint_without_an_interface_is_down() -> None:
 class Said:
     """The endpoint reporter of host r1, with the states that it finds."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, machine: str = "r1") -> None:
         self.world = world
         self.states: dict[EndpointName, EndpointState] | None = {NAME: EndpointState.UP}
-        machine = world.node("r1")
+        node = world.node(machine)
         self.are_all = True
         reporter = EndpointReporter(
-            machine.store(), REGION, "r1", lambda: self.states, machine.clock.now, is_complete=lambda: self.are_all
+            node.store(), REGION, "r1", lambda: self.states, node.clock.now, is_complete=lambda: self.are_all
         )
         self.task = asyncio.create_task(reporter.run())
 
@@ -182,3 +183,33 @@ def test_statuses_are_written_when_an_unreachable_store_is_back() -> None:
         assert said.value() == b'{"status":"error"}'
 
     scene(story)
+
+
+@pytest.mark.parametrize("damped", [True, False])
+def test_two_agents_of_one_name_change_a_status_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch, *, damped: bool
+) -> None:
+    if not damped:
+        monkeypatch.setattr(StatusDamping, "may_write", lambda *_given: True)
+
+    async def story(said: Said) -> None:
+        other = Said(said.world, machine="r1-copy")
+        other.states = {NAME: EndpointState.DOWN}
+        await asyncio.sleep(300)
+        changes = len(said.world.store.history)
+        assert changes < 40 if damped else changes > 400
+        said.states = {NAME: EndpointState.ERROR}
+        await asyncio.sleep(0.8)
+        assert said.value() == b'{"status":"error"}', "a new state is written at once"
+        other.task.cancel()
+        await asyncio.sleep(120)
+        assert said.value() == b'{"status":"error"}'
+
+    scene(story)
+
+
+def test_a_status_that_a_restored_store_has_lost_is_written_again() -> None:
+    damping, now = StatusDamping(), Instant(10**12)
+    damping.wrote({KEY: EndpointState.UP}, 500, now)
+    assert not damping.may_write(KEY, EndpointState.UP, now + seconds(1), 499), "our own write is on its way"
+    assert damping.may_write(KEY, EndpointState.UP, now + seconds(6), 100)

@@ -31,7 +31,7 @@ SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 class Reporting:
     """A reporter on a machine, beside a worker that answers, or does not."""
 
-    def __init__(self, world: World, node: str = HOST, *, boot: str = "boot-1") -> None:
+    def __init__(self, world: World, node: str = HOST, *, boot: str = "boot-1", instance: str = "") -> None:
         machine = world.node(node)
         self.client = machine.store()
         self.answer: AgentReport | None = AgentReport(version="1", boot_id=boot, counts={"programmed": 3})
@@ -39,7 +39,7 @@ class Reporting:
         self.remembered: SeenStore | None = None
         self.reporter = Reporter(
             self.client,
-            ReportingHost(REGION, HOST, boot),
+            ReportingHost(REGION, HOST, boot, instance),
             seconds(90),
             ReportIntervals(),
             machine.clock,
@@ -296,6 +296,36 @@ def test_a_store_of_another_fleet_is_not_written_to() -> None:
         await asyncio.sleep(100)
         assert status(world) is None
         assert one.states[-1] == "held: foreign_store"
+
+    scene(story)
+
+
+def test_another_agent_of_the_same_name_in_another_namespace_of_the_machine_is_noticed() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world, instance="1a-7")
+        Reporting(world, "r12-08", instance="1a-9")
+        await asyncio.sleep(100)
+        assert "another agent reports as r12-07 (on this machine)" in one.reporter.duplicate
+
+    scene(story)
+
+
+def lease_of_the_report(world: World) -> int:
+    entry = world.store.keys.get(AGENT_REPORT.key(REGION, HOST))
+    assert entry is not None
+    return entry.lease
+
+
+@pytest.mark.parametrize("before", ["", "1a-7"])
+def test_an_earlier_run_of_the_same_agent_is_no_other_agent_and_its_lease_is_taken_over(before: str) -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world, instance=before)
+        await asyncio.sleep(10)
+        await one.stop()
+        lease = lease_of_the_report(world)
+        two = Reporting(world, instance="1a-7")
+        await asyncio.sleep(100)
+        assert (two.reporter.duplicate, lease_of_the_report(world)) == ("", lease)
 
     scene(story)
 

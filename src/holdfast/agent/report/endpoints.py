@@ -1,7 +1,8 @@
 """Writes the status of this host's endpoints to the store, as Felix does: one key per endpoint, without a lease.
 
 Level-based: the store's content is compared with the state, half a second at most after either has changed. Only keys
-of this host are written. A status is deleted when its endpoint is known to be gone, never because it was not mentioned.
+of this host are written, and one that another program keeps overwriting less and less often (`damping`). A status is
+deleted when its endpoint is known to be gone, never because it was not mentioned.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
+from holdfast.agent.report.damping import StatusDamping
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.name import escape
 from holdfast.model.base.region import Region
@@ -54,6 +56,8 @@ class EndpointReporter:
         prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host)}/workload/".encode()
         self._stored: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
         self._error = ""
+        self._now = now
+        self._damping = StatusDamping()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -65,18 +69,24 @@ class EndpointReporter:
         states = self._states()
         if states is None or not self._stored.synced:
             return
-        operations = list(self._operations(states))
-        for start in range(0, len(operations), _BATCH):
-            await self._store.txn([], operations[start : start + _BATCH])
-
-    def _operations(self, states: Mapping[EndpointName, EndpointState]) -> Iterator[Put | Delete]:
         wanted = {
             ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, name, self._host)): state
             for name, state in sorted(states.items())
         }
+        operations = list(self._operations(wanted))
+        for start in range(0, len(operations), _BATCH):
+            batch = operations[start : start + _BATCH]
+            result = await self._store.txn([], batch)
+            written = {one.key: wanted[one.key] for one in batch if isinstance(one, Put)}
+            self._damping.wrote(written, result.revision, self._now())
+
+    def _operations(self, wanted: Mapping[bytes, EndpointState]) -> Iterator[Put | Delete]:
         stored = self._stored.objects
+        now = self._now()
+        self._damping.forget_all_but(wanted)
         for key, state in wanted.items():
-            if key in self._stored.bad or key not in stored or stored[key].status is not state:
+            is_there = key not in self._stored.bad and key in stored and stored[key].status is state
+            if not is_there and self._damping.may_write(key, state, now, self._stored.revision):
                 yield Put(key, ENDPOINT_STATUS.encode(EndpointStatus(state)))
         for key in self._gone(wanted) if self._is_complete() else ():
             yield Delete(key)

@@ -41,6 +41,12 @@ class ReportingHost:
     region: Region
     name: str
     boot_id: str
+    instance: str = ""
+
+    def is_sender(self, report: AgentReport) -> bool:
+        """Return whether that report is of this agent, or of an earlier run of it."""
+        is_here = report.boot_id == self.boot_id
+        return is_here and (not report.instance or not self.instance or report.instance == self.instance)
 
 
 class ForeignStore(Exception):
@@ -108,7 +114,7 @@ class Reporter:
         report = await self._query_worker()
         now = self._clock.now()
         if report is not None:
-            self._answered, self._current = now, report
+            self._answered, self._current = now, replace(report, instance=self._host.instance)
         if self._current is None or schedule.is_silent(self._answered, self._intervals, now):
             self._show(False, "waiting: the dataplane worker does not answer, so this host is not reported alive")
             return
@@ -168,12 +174,11 @@ class Reporter:
 
     def _other(self, entry: Entry) -> str:
         report = AGENT_REPORT.decode(entry.key, entry.value)
-        if isinstance(report, Bad) or report.boot_id == self._host.boot_id:
+        if isinstance(report, Bad) or self._host.is_sender(report):
             return ""
-        return (
-            f"another agent reports as {self._host.name} (boot id {report.boot_id}): give one of the two another "
-            "agent.host"
-        )
+        is_here = report.boot_id == self._host.boot_id
+        where = "on this machine" if is_here else f"boot id {report.boot_id}"
+        return f"another agent reports as {self._host.name} ({where}): give one of the two another agent.host"
 
     async def _predecessors_lease(self) -> int:
         """Return the lease of the agent that reported before us on this boot of the machine; 0 if there is none."""
@@ -181,7 +186,7 @@ class Reporter:
         if entry is None:
             return 0
         report = AGENT_REPORT.decode(entry.key, entry.value)
-        return 0 if isinstance(report, Bad) or report.boot_id != self._host.boot_id else entry.lease
+        return 0 if isinstance(report, Bad) or not self._host.is_sender(report) else entry.lease
 
     async def _check_store_identity(self) -> None:
         remembered = self._remembered()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -35,6 +37,12 @@ class ReporterMetrics:
         )
 
 
+def instance(runtime: Path) -> str:
+    """Identify an agent of this boot by its runtime folder: it stays over restarts, and no two agents share one."""
+    found = runtime.stat()
+    return f"{found.st_dev:x}-{found.st_ino:x}"
+
+
 class ReporterJob:
     def __init__(self, worker: Worker) -> None:
         config = worker.config
@@ -45,7 +53,7 @@ class ReporterJob:
         self._store = open_store(config.store)
         self._reporter = Reporter(
             self._store,
-            ReportingHost(configured_region(config), host_name(config), boot_id()),
+            ReportingHost(configured_region(config), host_name(config), boot_id(), instance(worker.paths.runtime)),
             config.agent.report_ttl,
             ReportIntervals(interval=config.agent.report_interval, silent_after=config.agent.silent_after),
             worker.clock,

@@ -58,6 +58,9 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
 
     version: str
     boot_id: str
+    instance: str = ""
+    """Tells agents of one boot apart, such as those of two containers; the same after a restart. Older agents have
+    none."""
     addresses: tuple[str, ...] = ()
     tunnel_macs: tuple[str, ...] = ()
     gates: tuple[GateReport, ...] = ()
