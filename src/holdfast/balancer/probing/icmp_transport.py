@@ -24,7 +24,7 @@ from holdfast.balancer.probing.checks.icmp import (
 )
 from holdfast.balancer.probing.messages import ProbeCode
 from holdfast.balancer.probing.probe import Probe
-from holdfast.balancer.probing.tcp_transport import NO_ROUTE, Ended
+from holdfast.balancer.probing.socket_transport import NO_ROUTE, Ended
 
 _KIND = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _PACKET = 2_048

@@ -2,8 +2,7 @@
 
 A reset leaves no TIME_WAIT behind, so that thousands of probes a second do not use up ports. The last acknowledgement
 of the handshake is delayed until there is data to send with it: a tcp check resets the connection before that, so the
-backend's kernel has answered, and its application never sees the connection. An error before anything was sent (no
-descriptor, no such source address) is ours, not the backend's: SOCKERR. Without a route it may be either: NOROUTE.
+backend's kernel has answered, and its application never sees the connection.
 """
 
 from __future__ import annotations
@@ -13,33 +12,27 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.balancer.probing.checks import ProbeVerdict
 from holdfast.balancer.probing.messages import ProbeCode
 from holdfast.balancer.probing.probe import Probe
-
-Ended = Callable[[Probe, ProbeVerdict], None]
+from holdfast.balancer.probing.socket_transport import RECEIVE, Ended, SocketTransport
 
 _RESET = struct.pack("ii", 1, 0)
-_RECEIVE = 64 << 10
 _LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_SOCKET_TYPE = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-_BIND_ADDRESS_NO_PORT = 24
-_BACKEND_ERRORS = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
-NO_ROUTE = {errno.ENETUNREACH, errno.ENETDOWN}
-"""Errors of a machine that has no route to an address (B27)."""
+class TcpTransport(SocketTransport):
+    kind = socket.SOCK_STREAM
+    options = (
+        (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0),
+        (socket.SOL_SOCKET, socket.SO_LINGER, _RESET),
+    )
 
-
-class TcpTransport:
     def __init__(self, epoll: select.epoll, ended: Ended) -> None:
-        self._epoll = epoll
-        self._ended = ended
+        super().__init__(epoll, ended)
         self._local_ports = range(65_536)
-        self.probes: dict[int, Probe] = {}
 
     def read_local_ports(self) -> None:
         """Learn which ports the kernel chooses for our end; each network namespace has its own range."""
@@ -51,22 +44,7 @@ class TcpTransport:
 
     def launch(self, probe: Probe) -> None:
         """Open the connection. A probe that cannot start has ended when this returns."""
-        target = probe.target
-        try:
-            probe.sock = sock = socket.SocketType(target.family, _SOCKET_TYPE)
-            if target.source:
-                sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
-                sock.bind((target.source, 0))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-            number = sock.connect_ex(target.endpoint)
-        except OSError as error:
-            number = error.errno or errno.EIO
-        if number not in (0, errno.EINPROGRESS):
-            self._end(probe, ProbeVerdict(False, opening_code(number), os.strerror(number)))
-            return
-        fd = sock.fileno()
-        self.probes[fd] = probe
-        self._epoll.register(fd, probe.awaited)
+        self._open(probe)
 
     def handle(self, fd: int, events: int) -> None:
         """Handle an event of one of our connections."""
@@ -79,14 +57,6 @@ class TcpTransport:
             self._send(probe, probe.sock, b"")
         if events & ~select.EPOLLOUT and probe.sock is not None:
             self._receive(probe, probe.sock)
-
-    def abandon(self, probe: Probe) -> None:
-        """Close the connection without a verdict."""
-        sock, probe.sock = probe.sock, None
-        if sock is not None:
-            self.probes.pop(sock.fileno(), None)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            sock.close()
 
     def _opened(self, probe: Probe, sock: socket.SocketType, events: int) -> None:
         # A call into the kernel costs as much as a tenth of a probe: none is made that cannot find anything.
@@ -102,7 +72,7 @@ class TcpTransport:
 
     def _receive(self, probe: Probe, sock: socket.SocketType) -> None:
         try:
-            data = sock.recv(_RECEIVE)
+            data = sock.recv(RECEIVE)
         except BlockingIOError:
             return
         except OSError:
@@ -129,14 +99,3 @@ class TcpTransport:
         if awaited != probe.awaited:
             self._epoll.modify(sock.fileno(), awaited)
             probe.awaited = awaited
-
-    def _end(self, probe: Probe, verdict: ProbeVerdict) -> None:
-        self.abandon(probe)
-        self._ended(probe, verdict)
-
-
-def opening_code(number: int) -> ProbeCode:
-    """Code of a connection or socket that could not be opened."""
-    if number in NO_ROUTE:  # protection: B27
-        return ProbeCode.NOROUTE
-    return ProbeCode.L4CON if number in _BACKEND_ERRORS else ProbeCode.SOCKERR
