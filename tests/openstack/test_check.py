@@ -188,3 +188,18 @@ def test_a_change_that_is_on_its_way_is_no_difference(cloud: Cloud, monkeypatch:
     monkeypatch.setattr(NeutronCheck, "_differing", arrives)
 
     assert cloud.check()["differed"] == 0
+
+
+def test_a_rule_without_a_form_in_calico_is_named_and_is_no_difference(
+    cloud: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = {"id": "r1", "security_group_id": cloud.group, "direction": "ingress", "ethertype": "IPv4"}
+    cloud.database.insert(t.RULES, **rule, protocol="udplite", port_range_min=1, port_range_max=2)
+
+    report = cloud.check()
+
+    assert report["differed"] == 0
+    (refused,) = report["refused"]
+    assert "rule r1" in refused
+    assert "TCP, UDP and SCTP only" in refused
+    assert capsys.readouterr().out == "", "a log line would spoil the command's output"

@@ -54,6 +54,7 @@ class NeutronCheck:
         self._run_in_thread = run_in_thread
         self._now = now
         self._layout = RegionKeys(region, inventory.kinds)
+        self._refused = inventory.report_refused()
 
     async def run(self) -> tuple[dict[str, Any], Collection[bytes]]:
         """Return the report, as the leader's `resync` answers it, and the keys that differ. Raises `Away`."""
@@ -65,6 +66,7 @@ class NeutronCheck:
             found = await self._find(lambda change: change.key in still)
         report = found.report(self._layout, values=True)
         report["leaks"] = await self._leaks(found)
+        report["refused"] = sorted(map(str, self._refused))
         report["unrecorded"] = len(await self._run_in_thread(self._inventory.unmirrored))
         return report, _keys(found)
 

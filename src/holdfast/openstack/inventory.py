@@ -21,6 +21,7 @@ from holdfast.inventory.sql.engine import is_mysql, reading
 from holdfast.inventory.sql.fence import fenced
 from holdfast.inventory.sql.objects import batches
 from holdfast.inventory.sql.snapshot import OpenTransaction
+from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
@@ -172,6 +173,12 @@ class NeutronInventory(SqlControl):
         """The ports that have these addresses now."""
         with reading(self.engine) as connection:
             return read.address_owners(connection, addresses)
+
+    def report_refused(self) -> Collection[Bad]:
+        """Rows of Neutron, and parts of rows, that are read from now on and have no form in Calico. They are no longer
+        logged: the caller reports them."""
+        self._objects.log_refused = False
+        return self._objects.refused
 
     def unmirrored(self) -> Collection[bytes]:
         """Wanted keys whose delete nothing would witness yet: no resync has recorded them."""

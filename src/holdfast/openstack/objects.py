@@ -52,7 +52,10 @@ class NeutronObjects:
     def __init__(self, settings: TranslationSettings) -> None:
         self.settings = settings
         self.region = settings.region
-        self._refused: set[Bad] = set()
+        self.log_refused = True
+        """False where the caller reports them itself, as a command does."""
+        self.refused: set[Bad] = set()
+        """Rows, and parts of rows, that had no form in Calico since this process began."""
 
     def wanted_keys(self, connection: Connection) -> list[WantedKey]:
         """All keys that the store should have, sorted."""
@@ -89,9 +92,10 @@ class NeutronObjects:
 
     def _rows(self, translation: Translation, revision: int) -> Iterator[Row]:
         for bad in translation.bad:
-            if bad not in self._refused:  # once per process
-                self._refused.add(bad)
-                log.warning("row of Neutron has no form in Calico", error=str(bad))
+            if bad not in self.refused:  # once per process
+                self.refused.add(bad)
+                if self.log_refused:
+                    log.warning("row of Neutron has no form in Calico", error=str(bad))
         for each in translation.objects:
             yield Row(each.key, each.doc, revision)
 
