@@ -295,6 +295,36 @@ def test_N25_a_host_of_another_region_is_no_peer_whenever_it_gets_there(tmp_path
     on_a_site(scene, tmp_path)
 
 
+@fault(
+    "N27",
+    without="holdfast.agent.gates.unreadable:UnreadableValues.blamed",
+    by="tests.agent.without_protection:any_value",
+)
+def test_N27_an_unreadable_value_holds_its_own_state_and_no_other_prune(tmp_path: Path) -> None:
+    """Of host a and of workload v on host b; host c and workload w leave meanwhile."""
+
+    async def scene(site: HostHarness) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.joins("c", 3), fleet.runs("u", "a", "10.65.0.1/32"))
+        fleet.write(fleet.runs("v", "b", "10.65.0.2/32"), fleet.runs("w", "b", "10.65.0.3/32"))
+        site.start()
+        await site.settled()
+        await site.stop()
+        rotten = Put(HOST.key(REGION, "a"), b"{"), Put(fleet.runs("v", "b").key, b"{")
+        fleet.write(*rotten, fleet.leaves("c"), fleet.ends("w", "b"))
+        site.start()
+        await asyncio.sleep(60)
+        assert site.shapes == {
+            **peer(1), **peer(2), route("10.65.0.1/32"): RemoteRoute("10.99.0.1"),
+            route("10.65.0.2/32"): RemoteRoute("10.99.0.2"),
+        }  # fmt: skip
+        fleet.write(fleet.leaves("a"), fleet.ends("v", "b"))
+        await site.settled()
+        assert site.shapes == peer(2)
+
+    on_a_site(scene, tmp_path)
+
+
 @fault("C39", without="holdfast.agent.desired.watcher:unreadable_keys", returns=[])
 def test_C39_the_state_of_a_live_host_whose_value_cannot_be_read_stays(tmp_path: Path) -> None:
     async def scene(site: HostHarness) -> None:

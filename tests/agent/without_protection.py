@@ -48,6 +48,11 @@ def oldest_wins(self: Seniority, *, restored: bool) -> int:
     return -self.created
 
 
+def any_value(_self: object, _change: object, _source: str, unreadable: Sequence[str]) -> Sequence[str]:
+    """Takes every object of a source for the possible state of an unreadable value."""
+    return unreadable
+
+
 def nothing_restored(_self: object, _claims: object) -> set[ClaimKey]:
     """Ignores what earlier runs programmed."""
     return set()

@@ -42,7 +42,7 @@ from holdfast.testing import World
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.harness import ME, REGION, Fleet, HostHarness, Ids, another_store
 from tests.sim.election_invariants import InvariantBroken
-from tests.sim.expected_state import KINDS, ExpectedState, Object, wants
+from tests.sim.expected_state import KINDS, ExpectedState, Held, Object, holders, wants
 from tests.sim.migrations import Operations, begin_migration, cancel_migration, finish_migration, steps
 
 HOSTS = tuple(f"h{number}" for number in range(6))
@@ -143,7 +143,11 @@ class Scene:
                 known = wants(_shown(watcher))
                 staying |= dict.fromkeys(known, f"{watcher.name} wants it, and the agent knows")
             if not _is_heard(watcher):
-                theirs = [key for key in wants(truth.objects) if self._owner(key) in ("", watcher.name)]
+                synced = watcher.objects.synced
+                held = [
+                    (key, each) for key, each in holders(truth.objects).items() if not synced or self._is_of(key, each)
+                ]
+                theirs = [key for key, _ in held if self._owner(key) in ("", watcher.name)]
                 staying |= dict.fromkeys(theirs, f"{watcher.name} wants it, and has not been heard")
         return staying
 
@@ -202,6 +206,14 @@ class Scene:
     def _owner(self, key: ClaimKey) -> str:
         present = self.site.running.present.claims.get(key)
         return "" if present is None else present.source
+
+    def _is_of(self, key: ClaimKey, held: Held) -> bool:
+        """Return whether the agent can know that the key belongs to that owner, or knows nothing of it."""
+        present = self.site.running.present.claims.get(key)
+        if present is None or not present.source:
+            return True
+        owner = present.value.owner
+        return owner.endpoint == str(held.name) if held.name is not None else owner.host == held.host
 
     def difference(self, wanted: Mapping[ClaimKey, Shape]) -> str:
         wrong = [f"{key} is missing" for key in sorted(wanted.keys() - self.kernel.objects.keys())]

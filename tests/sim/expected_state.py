@@ -41,11 +41,12 @@ LONG_KNOWN = 1.0
 
 
 class Held(NamedTuple):
-    """The owner of a claim and, if it owns it because of a live migration, the endpoint it comes from."""
+    """The owner of a claim, an endpoint or a host; and the source of the live migration by which it owns it, if any."""
 
     shape: Shape
     name: EndpointName | None = None
     source: EndpointName | None = None
+    host: str = ""
 
 
 def wants(objects: Objects, interfaces: Collection[str] | None = None) -> dict[ClaimKey, Shape]:
@@ -83,7 +84,7 @@ def _held(
     one: Object, source: EndpointName | None, objects: Objects, hosts: Mapping[str, Host]
 ) -> dict[ClaimKey, Held]:
     if isinstance(one, Host):
-        return {key: Held(shape) for key, shape in _of_host(one).items()}
+        return {key: Held(shape, host=one.metadata.name) for key, shape in _of_host(one).items()}
     name = one.target if isinstance(one, Migration) else one.name
     endpoint = _endpoint(source, objects) if isinstance(one, Migration) else one
     return {key: Held(shape, name, source) for key, shape in _routes(endpoint, name.node, hosts).items()}

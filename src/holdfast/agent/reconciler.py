@@ -31,6 +31,7 @@ from holdfast.agent.gates.precedence import PrecedenceGate
 from holdfast.agent.gates.prefix import PrefixGate
 from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
 from holdfast.agent.gates.store_path import HOLD_DOWN, StorePathGate
+from holdfast.agent.gates.unreadable import UnreadableValues
 from holdfast.agent.journal.journal import JournalUnwritable, Offload
 from holdfast.agent.known_prefixes import KnownPrefixes
 from holdfast.agent.metrics import AgentMetrics
@@ -112,7 +113,8 @@ class AgentReconciler:
         this machine."""
         self.watchers = watchers
         self.target = target
-        self.sync_gate = SyncGate({watcher.name: watcher.synced for watcher in watchers})
+        unreadable = UnreadableValues({watcher.name: watcher.region for watcher in watchers})
+        self.sync_gate = SyncGate({watcher.name: watcher.synced for watcher in watchers}, unreadable.blamed)
         self.sources = Sources(
             host, {watcher.name: watcher.claims for watcher in watchers}, target.dataplane.describe().own
         )

@@ -6,8 +6,9 @@ source has a value that was never readable, nothing that could be its state is d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile.change import Change, K, Op, V
@@ -32,11 +33,18 @@ class Synced:
     unreadable: tuple[str, ...] = ()
 
 
+def any_of_them(_change: Change[Any, Any], _source: str, unreadable: Sequence[str]) -> Sequence[str]:
+    """Every object of a source could be the state of an unreadable value."""
+    return unreadable
+
+
 @dataclass(slots=True)
 class SyncGate:
     """Gate over all configured sources. An object without a source is known only from its tag in the target."""
 
     sources: dict[str, Synced] = field(default_factory=dict)
+    blamed: Callable[[Change[Any, Any], str, Sequence[str]], Sequence[str]] = any_of_them
+    """Returns those of a source's unreadable keys whose state a change could delete."""
 
     def note_source(self, name: str, synced: Synced) -> None:
         self.sources[name] = synced
@@ -55,9 +63,10 @@ class SyncGate:
                 reason = SyncReason.UNSYNCED if owner else SyncReason.SOURCES_UNSYNCED
                 opens = f"a complete list from {name}, or: holdfast source forget {name} --reason …"
                 return Closed("sync", reason, synced.since or NEVER, opens, name)
-            if synced.unreadable:
-                named = synced.unreadable[0]
-                more = f" and {len(synced.unreadable) - 1} more" if len(synced.unreadable) > 1 else ""
+            blamed = self.blamed(change, name, synced.unreadable) if synced.unreadable else ()
+            if blamed:
+                named = blamed[0]
+                more = f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
                 opens = f"fix or delete {named}{more}"
                 return Closed("sync", SyncReason.UNREADABLE, synced.since, opens, f"{name}: {named}{more}")
         return None
