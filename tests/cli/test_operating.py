@@ -89,7 +89,7 @@ def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: 
     lab.until_state_is("ok")
     assert "let 9 held deletes through once: “racks 4 to 12 are gone”" in lab.holdfast("history").stdout
     again = lab.holdfast("gate", "allow", "routes/brake", "--once", "--yes", "--reason", "x")
-    assert (again.exit_code, "holds nothing, so there is nothing to allow" in again.output) == (1, True)
+    assert (again.exit_code, "holds nothing, so there is nothing to allow" in again.output) == (4, True)
 
 
 def test_an_allow_for_a_time_is_listed_and_taken_back(lab: Routes) -> None:
@@ -139,7 +139,7 @@ def test_a_pause_can_expire(lab: Routes) -> None:
     assert "until" in lab.holdfast("pause", "worker", "routes", "--for", "1s", "--reason", "tea").stderr
     lab.want(some(11))
     lab.until_routes_are(some(11))
-    assert lab.holdfast("pause", "worker", "routes", "--for", "soon", "--reason", "tea").exit_code == 1
+    assert lab.holdfast("pause", "worker", "routes", "--for", "soon", "--reason", "tea").exit_code == 4
     assert lab.holdfast("resume", "worker", "routes").output == "Error: worker routes is not paused\n"
 
 
@@ -190,7 +190,7 @@ def test_killing_the_worker_ten_times_quickly_changes_nothing_in_the_dataplane(l
 
 
 def test_a_source_can_be_forgotten(lab: Routes) -> None:
-    assert lab.holdfast("source", "forget", "nothing", "--reason", "x").exit_code == 1
+    assert lab.holdfast("source", "forget", "nothing", "--reason", "x").exit_code == 4
     result = lab.holdfast("source", "forget", "file", "--reason", "it will not come back")
     assert (result.exit_code, result.stderr) == (
         0,
@@ -211,14 +211,14 @@ def test_unknown_workers_and_gates_are_named(lab: Routes) -> None:
     assert lab.holdfast("gate", "allow", "routes/brake", "--once", "--for", "5m", "--reason", "x").exit_code == 2
 
 
-def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_2(tmp_path: Path) -> None:
+def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_3(tmp_path: Path) -> None:
     with running(tmp_path) as one:
         one.process.kill()
         one.process.wait()
         result = one.holdfast("status")
-        assert result.exit_code == 2
+        assert result.exit_code == 3
         assert f"the supervisor (pid {one.process.pid}) died, and its workers with it" in result.stdout
-        assert one.holdfast("plan", "routes").exit_code == 1
+        assert one.holdfast("plan", "routes").exit_code == 3
 
 
 def test_ctrl_c_ends_holdfast_up_and_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_ctrl_c_ends_holdfast_up_and_leaves_no_process_behind(tmp_path: Path, mo
         assert one.said("Traceback") == 0
     finally:
         one.end()
-    assert one.holdfast("status").exit_code == 2
+    assert one.holdfast("status").exit_code == 3
 
 
 def family(ancestor: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +13,17 @@ import msgspec
 from holdfast.cli.common.control_socket import (
     CannotTell,
     answer,
+    electors,
     label,
     no_daemon,
     roles,
     runtime_flag,
-    send_command,
-    workers_named,
 )
 from holdfast.cli.common.format import output_flag
 from holdfast.cli.explain.inventory import change_lines, query
 from holdfast.model.control.decision import Decision
 from holdfast.runtime.control import Request
 from holdfast.runtime.daemon.other_histories import ServerHistory
-from holdfast.server.election.views import ElectorView
 
 _OTHERS_WITHIN = 12.0
 
@@ -102,8 +99,9 @@ def _elsewhere(runtime: Path, key: str | None, last: int, notes: dict[str, None]
     asking = next((role for role in roles(runtime) if role.rpartition("/")[2] == "server"), None)
     if asking is None:
         return []
-    request = Request("other-histories", {"known": _servers_here(runtime), "key": key, "last": last})
     try:
+        known = [about["name"] for about in electors(runtime).values()]
+        request = Request("other-histories", {"known": known, "key": key, "last": last})
         answered = answer(runtime, asking, request, within=_OTHERS_WITHIN)
     except click.ClickException as error:
         notes[f"without the decisions of other servers: {error.message}"] = None
@@ -115,15 +113,6 @@ def _elsewhere(runtime: Path, key: str | None, last: int, notes: dict[str, None]
         elif one.omitted and not last:
             notes[f"without {one.omitted:,} older decisions of {one.server}: run holdfast history there"] = None
         found += [Recorded(decision, one.server) for decision in one.decisions or ()]
-    return found
-
-
-def _servers_here(runtime: Path) -> list[str]:
-    """Return the names of the servers here, without those whose elector does not answer."""
-    found: list[str] = []
-    for elector in workers_named(runtime, "elector"):
-        with contextlib.suppress(click.ClickException):
-            found.append(msgspec.convert(send_command(runtime, elector, "about"), ElectorView).name)
     return found
 
 

@@ -16,10 +16,11 @@ import msgspec
 from holdfast.cli.common.control_socket import (
     CannotTell,
     Refused,
+    electors,
+    request_change,
     runtime_flag,
     runtime_folder,
     send_command,
-    workers_named,
 )
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import output_flag, short
@@ -109,14 +110,10 @@ def step_down(to: str | None, reason: str, runtime: Path) -> None:
     Refused, with exit code 4, if no other server can take over (holdfast get servers). With --to, other servers hold
     back for some seconds; if NAME does not take over by then, any server may.
     """
-    electors = workers_named(runtime, "elector")
-    leading = [one for one in electors if send_command(runtime, one, "about")["phase"] == "leading"]
+    leading = [one for one, about in electors(runtime).items() if about["phase"] == "leading"]
     if not leading:
         raise Refused("no server on this machine leads: run this where holdfast leader says")
-    try:
-        click.echo(send_command(runtime, leading[0], "step-down", reason=reason, to=to), err=True)
-    except click.ClickException as declined:
-        raise Refused(declined.message) from declined
+    click.echo(request_change(runtime, leading[0], "step-down", reason=reason, to=to), err=True)
     click.echo(_next_leader(runtime, leading[0]), err=True)
 
 

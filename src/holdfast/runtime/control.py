@@ -62,10 +62,16 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     result: Any = None
     error: str = ""
+    silent: bool = False
+    """True if the error is that a process does not answer: whether it refuses is not known."""
 
 
 class Declined(Exception):
     """A command cannot be carried out; the message is for the operator who sent it."""
+
+
+class Unanswered(Declined):
+    """The process that the command is for does not answer."""
 
 
 Handler = Callable[[Request, Who], Awaitable[Any]]
@@ -169,13 +175,14 @@ class ControlServer:
             who = request.who
         handler = self._handlers.get(request.do)
         if handler is None and self._is_starting():
-            return Answer(error=f"{request.do} is not available yet: the process is starting; try again in a moment")
+            starting = f"{request.do} is not available yet: the process is starting; try again in a moment"
+            return Answer(error=starting, silent=True)
         if handler is None:
             return Answer(error=f"unknown command {request.do!r}; there are: {', '.join(sorted(self._handlers))}")
         try:
             return Answer(result=await handler(request, who))
         except Declined as declined:
-            return Answer(error=str(declined))
+            return Answer(error=str(declined), silent=isinstance(declined, Unanswered))
         except Exception as error:
             log.exception("command failed", command=request.do)
             return Answer(error=f"{request.do} failed: {type(error).__name__}: {error} (see the log of the daemon)")
@@ -187,15 +194,18 @@ async def ask(path: Path, request: Request, timeout: float = 5.0) -> Answer:
         async with asyncio.timeout(timeout), _connected(path) as (reader, writer):
             await _send(writer, request)
             line = await reader.readline()
-            return _answer.decode(line) if line else Answer(error=f"{path} closed the connection without an answer")
+            if line:
+                return _answer.decode(line)
+            error = f"{path} closed the connection without an answer"
     except (FileNotFoundError, ConnectionRefusedError):
-        return Answer(error=f"no process listens on {path}: is the daemon running?")
+        error = f"no process listens on {path}: is the daemon running?"
     except PermissionError:
-        return Answer(error=f"this user may not open {path}: use sudo, or join the group of the socket")
+        error = f"this user may not open {path}: use sudo, or join the group of the socket"
     except TimeoutError:
-        return Answer(error=f"no answer from {path} within {timeout:g} s: the process hangs or is overloaded")
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        return Answer(error=f"invalid answer from {path}: {error}")
+        error = f"no answer from {path} within {timeout:g} s: the process hangs or is overloaded"
+    except (OSError, ValueError, msgspec.MsgspecError) as failure:
+        error = f"invalid answer from {path}: {failure}"
+    return Answer(error=error, silent=True)
 
 
 @contextlib.asynccontextmanager

@@ -80,7 +80,7 @@ def test_it_can_be_repeated_after_an_interruption_before_the_leader_was_asked(re
         raise RuntimeError("killed")
 
     with syncer(restored.runtime, decline):
-        assert restored.adopt("--keep", "store", "--reason", "old dump", "--yes").exit_code == 1
+        assert restored.adopt("--keep", "store", "--reason", "old dump", "--yes").exit_code == 4
     revision = restored.inventory.revision()
     with syncer(restored.runtime, lambda _: "done"):
         again = restored.adopt("--keep", "store", "--reason", "old dump", "--yes")
@@ -114,7 +114,7 @@ def test_a_refused_confirmation_and_a_dry_run_change_nothing(restored: StoreSite
 def test_without_a_leader_here_nothing_is_changed(restored: StoreSite) -> None:
     before = restored.inventory.revision()
     done = restored.adopt("--keep", "store", "--reason", "old dump", "--yes")
-    assert (done.exit_code, restored.inventory.revision()) == (2, before)
+    assert (done.exit_code, restored.inventory.revision()) == (3, before)
     assert "no Holdfast daemon is running" in done.stderr
 
 

@@ -113,7 +113,7 @@ def assert_one_sentence(result: Result, words: str) -> None:
     (complaint,) = complaints(result)
     assert words in complaint
     assert result.output.splitlines() == [complaint]
-    assert result.exit_code == 2
+    assert result.exit_code == 3
 
 
 def test_an_unreachable_endpoint(state: Path) -> None:

@@ -73,4 +73,4 @@ def test_the_inventory_is_checked_even_if_the_store_is_unreachable(
     monkeypatch.setenv("HOLDFAST_INVENTORY_DATABASE", address(tmp_path))
     told = CliRunner().invoke(main, ["doctor", "--endpoints", "http://127.0.0.1:1"])
     assert "ok    inventory  reachable; changes on their way to the store: 0" in told.output
-    assert told.exit_code == 2
+    assert told.exit_code == 3

@@ -246,29 +246,29 @@ def test_a_wait_of_more_than_a_minute_needs_action() -> None:
     ]
 
 
-def test_a_supervisor_that_does_not_answer_is_2_and_is_the_first_problem() -> None:
+def test_a_supervisor_that_does_not_answer_is_3_and_is_the_first_problem() -> None:
     view = StatusView(TROUBLED.reports, TROUBLED.held, silent=["agent"])
-    assert exit_code(view) == 2
+    assert exit_code(view) == 3
     assert render(view, NOW).splitlines()[3] == (
         " 1 agent            the supervisor (pid 4711) does not answer, last pulse 0.6 s ago; "
         "its workers exit without it"
     )
 
 
-def test_no_daemon_is_2_with_one_sentence(tmp_path: Path) -> None:
+def test_no_daemon_is_3_with_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
     assert (result.exit_code, result.output) == (
-        2,
+        3,
         f"Error: no Holdfast daemon is running in {tmp_path}: start one with holdfast up, or set --runtime DIR\n",
     )
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish"])
-def test_a_daemon_without_socket_and_board_is_2(tmp_path: Path, content: bytes) -> None:
+def test_a_daemon_without_socket_and_board_is_3(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "agent.sock").touch()
     (tmp_path / "agent.board").write_bytes(content)
     result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert result.output.startswith("Error: ")
     assert "Traceback" not in result.output
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.change.intents import reason_flag, within_flag
-from holdfast.cli.common.control_socket import runtime_flag, send_command
+from holdfast.cli.common.control_socket import request_change, runtime_flag
 from holdfast.cli.daemons.balancer import WORKER
 
 
@@ -21,7 +21,7 @@ def _ask(
 ) -> None:
     given = {"reason": reason, "for": within, **more}
     args = {key: value for key, value in given.items() if value is not None}
-    click.echo(send_command(runtime, WORKER, "backend", do=action, name=name, **args), err=True)
+    click.echo(request_change(runtime, WORKER, "backend", do=action, name=name, **args), err=True)
 
 
 @backend.command()

@@ -14,7 +14,10 @@ import msgspec
 
 from holdfast.cli.common.control_socket import (
     LEADER_ONLY,
+    Refused,
+    electors,
     leading,
+    request_change,
     runtime_flag,
     send_command,
     workers,
@@ -51,7 +54,7 @@ def pause(kind: str, name: str | None, within: str | None, reason: str, runtime:
     """
     target, command, args = _target(runtime, kind, name, "pause")
     within_args = {"for": within} if within else {}
-    click.echo(send_command(runtime, target, command, reason=reason, **args, **within_args), err=True)
+    click.echo(request_change(runtime, target, command, reason=reason, **args, **within_args), err=True)
     if kind == "fleet" and not within:
         click.echo("it has no end: holdfast status asks for one until it is resumed", err=True)
 
@@ -63,7 +66,7 @@ def pause(kind: str, name: str | None, within: str | None, reason: str, runtime:
 def resume(kind: str, name: str | None, runtime: Path) -> None:
     """End a pause of KIND NAME: see holdfast pause --help."""
     target, command, args = _target(runtime, kind, name, "resume")
-    click.echo(send_command(runtime, target, command, **args), err=True)
+    click.echo(request_change(runtime, target, command, **args), err=True)
 
 
 def _target(runtime: Path, kind: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
@@ -95,10 +98,10 @@ def _server(runtime: Path, name: str | None) -> str:
 
 def _any_server(runtime: Path) -> str:
     """Return a server of this machine: any of them stores the intent for the fleet."""
-    found = workers_named(runtime, "elector")
-    if not found:
+    found = next(iter(electors(runtime)), None)
+    if found is None:
         raise click.ClickException("no server is running here: run this on a host with holdfast server")
-    return found[0]
+    return found
 
 
 def _of_leader(runtime: Path, worker: str) -> str:
@@ -111,7 +114,7 @@ def _of_leader(runtime: Path, worker: str) -> str:
 @runtime_flag
 def sync(worker: str, runtime: Path) -> None:
     """Make WORKER compare everything now."""
-    click.echo(send_command(runtime, _of_leader(runtime, worker), "sync"), err=True)
+    click.echo(request_change(runtime, _of_leader(runtime, worker), "sync"), err=True)
 
 
 @click.command()
@@ -175,7 +178,7 @@ def revoke(gate: str, runtime: Path) -> None:
     if kind == "mass_loss":
         raise click.UsageError(f"{gate!r} has nothing to take back: losses that were allowed are written at once.")
     _refuse(gate, worker, kind, None)
-    click.echo(send_command(runtime, _of_leader(runtime, worker), "revoke", gate=kind), err=True)
+    click.echo(request_change(runtime, _of_leader(runtime, worker), "revoke", gate=kind), err=True)
 
 
 @gate.command()
@@ -202,7 +205,7 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
         click.confirm(f"release {count:,} changes?" if once else f"release all changes for {within}?", abort=True)
     seal = held.get("seals", {}).get(kind, held["seal"])
     scope = {"for": within} if within else {"shown": count, "seal": seal}
-    click.echo(send_command(runtime, worker, "allow", gate=kind, reason=reason, **scope), err=True)
+    click.echo(request_change(runtime, worker, "allow", gate=kind, reason=reason, **scope), err=True)
 
 
 def _refuse(gate: str, worker: str, kind: str, within: str | None) -> None:
@@ -233,11 +236,11 @@ def forget(name: str, worker: str | None, reason: str, runtime: Path) -> None:
     targets = [worker] if worker else workers(runtime)
     for one in targets:
         try:
-            click.echo(send_command(runtime, one, "forget", source=name, reason=reason), err=True)
+            click.echo(request_change(runtime, one, "forget", source=name, reason=reason), err=True)
         except click.ClickException as error:
             declined.append(f"{one}: {error.message}")
     if len(declined) == len(targets):
-        raise click.ClickException("; ".join(declined))
+        raise Refused("; ".join(declined))
 
 
 def _show(held: list[dict[str, Any]], total: int) -> None:

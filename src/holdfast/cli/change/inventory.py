@@ -128,11 +128,13 @@ def control_session(config_file: str | None, settings: Sequence[FlagValue]) -> I
             opened.backend.close()
 
 
-def kind_named(word: str, kinds: Sequence[Kind[Any, Any]] = KINDS) -> Kind[Any, Any]:
+def kind_named(word: str, kinds: Sequence[Kind[Any, Any]] = KINDS, others: Sequence[str] = ()) -> Kind[Any, Any]:
+    """Return the kind of that name. `others` are words that the command takes as well."""
     for kind in kinds:
         if word in (kind.name, kind.plural):
             return kind
-    raise click.UsageError(f"unknown kind {word!r}: name one of {', '.join(k.plural for k in kinds)}")
+    known = [*(kind.plural for kind in kinds), *others]
+    raise click.UsageError(f"unknown kind {word!r}: name one of {', '.join(known)}")
 
 
 @click.command()
@@ -221,7 +223,7 @@ def show_objects(
     settings: Sequence[FlagValue],
 ) -> None:
     """Print the objects of a kind in the inventory, or one by name."""
-    chosen = kind_named(kind)
+    chosen = kind_named(kind, others=("servers",))
     with session(config_file, settings) as opened:
         found = opened.editor.objects(chosen, name, network)
         if name is not None and not found:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import leading, runtime_flag, send_command
+from holdfast.cli.common.control_socket import leading, request_change, runtime_flag, send_command
 from holdfast.cli.common.format import output_flag
 from holdfast.server.syncer.witness import OPENS
 
@@ -23,7 +23,7 @@ _SHOWN = 60
 
 def compare(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
     """Start a comparison and wait for its result; shows the progress on a terminal."""
-    result: dict[str, Any] = send_command(runtime, worker, "resync", **args)
+    result: dict[str, Any] = request_change(runtime, worker, "resync", **args)
     while not result["done"]:
         time.sleep(_POLL_S)
         result = send_command(runtime, worker, "resync", progress=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli.change.resync import compare, summary
-from holdfast.cli.common.control_socket import leading, roles, runtime_flag, send_command, workers_named
+from holdfast.cli.common.control_socket import leading, request_change, roles, runtime_flag, send_command, workers_named
 from holdfast.cli.common.etcd import EtcdOptions, operator, store_flags
 from holdfast.inventory.open import NoInventory, open_backend
 from holdfast.inventory.sql.thread import DatabaseThread
@@ -90,7 +90,7 @@ def _ask_leader(runtime: Path, syncer: str, reason: str, *, dry_run: bool, yes: 
 
 def carry_out(runtime: Path, syncer: str, **args: Any) -> str:
     """Have the leader adopt store or inventory, and wait for it; returns its sentence."""
-    state: dict[str, Any] = send_command(runtime, syncer, "adopt", **args)
+    state: dict[str, Any] = request_change(runtime, syncer, "adopt", **args)
     while not state["done"]:
         time.sleep(_POLL_S)
         state = send_command(runtime, syncer, "adopt", progress=True)

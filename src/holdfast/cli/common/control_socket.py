@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import click
 from holdfast.cli.common.config_flags import effective
 from holdfast.runtime.control import Request, ask
 
-CANNOT_TELL = 2
+CANNOT_TELL = 3
 REFUSED = 4
 LAB_FOLDER = Path(".holdfast")
 
@@ -66,7 +67,7 @@ def answer(runtime: Path, role: str, request: Request, within: float = 5.0) -> A
     """Return the daemon's answer; an error, or none within that many seconds, ends the command with its message."""
     reply = asyncio.run(ask(runtime / f"{role}.sock", request, within))
     if reply.error:
-        raise click.ClickException(reply.error)
+        raise CannotTell(reply.error) if reply.silent else click.ClickException(reply.error)
     return reply.result
 
 
@@ -112,11 +113,45 @@ def resolve(name: str, known: Collection[str]) -> str:
 
 
 def send_command(runtime: Path, worker: str, command: str, **args: object) -> Any:
-    """Send a command to one worker, and return its answer; in a lab a worker is called DAEMON/WORKER."""
+    """Send a query to one worker, and return its answer; in a lab a worker is called DAEMON/WORKER."""
     known = workers(runtime)
     worker = resolve(worker, known)
     role = known[worker]
     return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
+
+
+def request_change(runtime: Path, worker: str, command: str, **args: object) -> Any:
+    """Send a command that changes something: a daemon that declines it has refused (exit code 4)."""
+    known = workers(runtime)
+    worker = resolve(worker, known)
+    request = Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2])
+    with refusals():
+        return answer(runtime, known[worker], request)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """End the command with exit code 4 where a daemon declines; one that does not answer has not refused."""
+    try:
+        yield
+    except CannotTell:
+        raise
+    except click.ClickException as declined:
+        raise Refused(declined.message) from declined
+
+
+def electors(runtime: Path) -> dict[str, dict[str, Any]]:
+    """Return what the electors here say about their servers; one that hangs is left out, unless all do."""
+    found: dict[str, dict[str, Any]] = {}
+    silent: list[click.ClickException] = []
+    for one in workers_named(runtime, "elector"):
+        try:
+            found[one] = send_command(runtime, one, "about")
+        except click.ClickException as error:
+            silent.append(error)
+    if silent and not found:
+        raise silent[0]
+    return found
 
 
 def leading(runtime: Path, worker: str) -> str:

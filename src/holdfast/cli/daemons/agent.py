@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.common.config_flags import configuration_flags
-from holdfast.cli.common.control_socket import label, roles, runtime_flag, send_command
+from holdfast.cli.common.control_socket import label, request_change, roles, runtime_flag, send_command
 from holdfast.cli.common.format import count, output_flag, release_lines, short
 from holdfast.config import FlagValue
 
@@ -107,7 +107,7 @@ def adopt(reason: str, dry_run: bool, yes: bool, host: str | None, runtime: Path
     count = preview["deletes"] + preview["replaces"]
     if count and not yes:
         click.confirm(f"release {count:,} changes on this host?", abort=True)
-    send_command(runtime, worker, "adopt", reason=reason, seal=preview["seal"])
+    request_change(runtime, worker, "adopt", reason=reason, seal=preview["seal"])
     click.echo(f"the store is accepted for this host: “{reason}”", err=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from holdfast.cli.common.config_flags import checked, configuration_flags, effective, unusable
-from holdfast.cli.common.control_socket import runtime_flag, send_command
+from holdfast.cli.common.control_socket import request_change, runtime_flag, send_command
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
 
@@ -88,7 +88,7 @@ def traffic(output: str, runtime: Path) -> None:
 @runtime_flag
 def sync(runtime: Path) -> None:
     """Compare everything with the dataplane now."""
-    click.echo(send_command(runtime, WORKER, "sync"), err=True)
+    click.echo(request_change(runtime, WORKER, "sync"), err=True)
 
 
 def render(shown: dict[str, Any]) -> str:

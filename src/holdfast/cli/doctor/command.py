@@ -1,6 +1,6 @@
 """`holdfast doctor`: checks the store, the inventory and the machine of an agent or balancer, one line per finding.
 
-Exit codes: 0 everything is ok, 1 something is wrong, 2 the store is unreachable.
+Exit codes: 0 everything is ok, 1 something is wrong, 3 the store is unreachable.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from holdfast.agent import ROLE
+from holdfast.cli.common.control_socket import CANNOT_TELL
 from holdfast.cli.common.etcd import EtcdOptions, query_store, store_flags
 from holdfast.cli.doctor import Finding, Severity, agent_watch
 from holdfast.cli.doctor import balancer as balancer_checks
@@ -23,7 +24,6 @@ from holdfast.model.kinds import KINDS
 from holdfast.store.api import MemberStatus, Store, StoreAway, StoreError
 from holdfast.store.embedded.binary import objection, parse_version
 
-CANNOT_TELL = 2
 _BAD_SHOWN = 10
 _STALE_REVISIONS = 1_000
 _QUOTA = 2 << 30
@@ -35,7 +35,7 @@ _NEARLY_FULL = 0.8
 def doctor(**given: str | None) -> None:
     """Check what Holdfast depends on: etcd and its contents, the inventory, the machine of an agent or balancer.
 
-    Exits with 0 if everything is ok, 1 if something is wrong, 2 if the store is unreachable.
+    Exits with 0 if everything is ok, 1 if something is wrong, 3 if the store is unreachable.
     """
     options = EtcdOptions(given)
     balancer = list(balancer_checks.examine(options.config.balancer, Path(options.config.paths.runtime)))

@@ -20,7 +20,7 @@ from holdfast.config.root import Config
 from holdfast.model.base.region import Region
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.config_file import SecretRefused
-from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
+from holdfast.runtime.control import Answer, Declined, Handler, Request, Unanswered, Who, ask
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
 from holdfast.runtime.decision_log import history
@@ -155,7 +155,7 @@ class SupervisorCommands:
             raise Declined("the command for the worker is missing")
         answer = await self._forward(request.worker, Request(command, request.args.get("args") or {}, who=who))
         if answer.error:
-            raise Declined(answer.error)
+            raise Unanswered(answer.error) if answer.silent else Declined(answer.error)
         return answer.result
 
     async def _forward(self, worker: str, request: Request) -> Answer:
