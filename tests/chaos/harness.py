@@ -19,7 +19,15 @@ from holdfast.runtime.control import Answer
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Command, ServerGroup, ServerProcess, ask_any, frozen, server_group
+from holdfast.testing.real.servers import (
+    STARTED_WITHIN,
+    Command,
+    ServerGroup,
+    ServerProcess,
+    ask_any,
+    frozen,
+    server_group,
+)
 
 _ROOT = Path(__file__).parent.parent.parent
 TTL = 3.0
@@ -39,7 +47,7 @@ def servers(
     made = server_group(cluster, names, command=command, settings=settings, isolated=isolated)
     with or_skip(made) as fleet:
         try:
-            wait_working(fleet)
+            wait_working(fleet, within=STARTED_WITHIN)
             fleet.wait_all_run()
             yield fleet
             assert_faultless(fleet)

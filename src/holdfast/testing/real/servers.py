@@ -41,6 +41,8 @@ QUICK: Mapping[str, str] = {
 }
 """Short timings for tests, yet not so short that a leader on a busy machine loses its lease."""
 
+STARTED_WITHIN = 120.0
+"""Seconds that new processes on a busy machine may need until all of them work."""
 _PATIENCE = 30.0
 _numbers = itertools.count(1)
 
@@ -147,7 +149,9 @@ class ServerGroup:
         """Wait until every worker of every server answers."""
         for server in self.members:
             for worker in self.workers:
-                wait_until(partial(server.answers, worker), f"the {worker} of {server.name} answers", within=_PATIENCE)
+                wait_until(
+                    partial(server.answers, worker), f"the {worker} of {server.name} answers", within=STARTED_WITHIN
+                )
 
     def wait_led(self, *, after: int = 0, within: float = _PATIENCE) -> tuple[int, ServerProcess]:
         """Wait until a server leads under a term above `after`."""
