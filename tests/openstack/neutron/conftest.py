@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from holdfast.testing.fault import VARIABLE
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.neutron import NeutronFleet, neutron
@@ -19,6 +21,13 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def own_etcd() -> Iterator[EtcdCluster]:
     """An etcd for Neutron's tests alone: they use the default region."""
+    with or_skip(etcd_cluster(1)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def other_etcd() -> Iterator[EtcdCluster]:
+    """An empty etcd for a test that fills it before Holdfast does."""
     with or_skip(etcd_cluster(1)) as cluster:
         yield cluster
 
@@ -41,6 +50,24 @@ def cloud(fleet: NeutronFleet, request: pytest.FixtureRequest) -> Iterator[Cloud
     """
     made = Cloud(fleet, next(_numbers))
     yield made
-    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("protection") == "removed":
-        made.eventually(lambda: fleet.resynced(), "the differences of a removed protection are repaired")
+    if _removes(request):
+        made.eventually(fleet.resynced, "the differences of a removed protection are repaired")
     made.in_sync()
+
+
+@pytest.fixture
+def tested_server(cloud: Cloud, request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
+    """To be called by a test that removes a protection of the server: starts the server again without it."""
+
+    def start() -> None:
+        if VARIABLE in os.environ:
+            cloud.restart_server()
+
+    yield start
+    if _removes(request):
+        cloud.restart_server()
+
+
+def _removes(request: pytest.FixtureRequest) -> bool:
+    called = getattr(request.node, "callspec", None)
+    return called is not None and called.params.get("protection") == "removed"

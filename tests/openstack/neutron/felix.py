@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.testing.real.neutron import NeutronFleet
@@ -18,22 +18,25 @@ SUBNETS = "/calico/dhcp/v2/no-region/subnet/"
 
 
 class Cloud:
-    def __init__(self, fleet: NeutronFleet, number: int) -> None:
+    def __init__(self, fleet: NeutronFleet, number: int, *, agent: bool = True) -> None:
+        """Without `agent` the host has no live Felix: no server is needed."""
         self.fleet = fleet
         self.number = number
         self.host = f"compute-{number}-a"
         self.network = fleet.post("networks", {"name": f"net{number}"})
         cidr = {"cidr": f"10.{number}.0.0/24", "ip_version": 4, "network_id": self.network["id"]}
         self.subnet = fleet.post("subnets", {**cidr, "dns_nameservers": ["192.0.2.53"]})
-        self.boot(self.host)
+        if agent:
+            self.boot(self.host)
 
     def boot(self, host: str) -> None:
         """Report a live Felix on that host, and wait until Neutron shows its agent alive."""
         self.report(host)
         self.eventually(lambda: self.agent(host).get("alive") is True, f"agent of {host} is alive")
 
-    def report(self, host: str) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def report(self, host: str, late: timedelta = timedelta(0)) -> None:
+        """Write the report of a Felix whose clock is that late."""
+        now = (datetime.now(UTC) - late).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.fleet.put_key(f"{_FELIX}/{host}/status", {"time": now, "uptime": 1.0, "first_update": False})
 
     def agent(self, host: str) -> Any:
@@ -75,6 +78,18 @@ class Cloud:
         self.eventually(lambda: self.endpoint(port, host) is not None, "the endpoint is stored")
         return self.endpoint(port, host)
 
+    def restart_server(self) -> None:
+        """Kill neutron-periodic-workers with the server in it, start it again, and wait until it leads."""
+        led = self.terms()
+        self.fleet.workers.kill_tree()
+        self.fleet.workers.start()
+        self.eventually(lambda: self.terms() > led, "the server leads")
+        self.eventually(self.fleet.resynced, "the server answers")
+
+    def terms(self) -> int:
+        """How often the server that Neutron starts has become the leader."""
+        return self.fleet.workers.output.count("leadership gained")
+
     def in_sync(self) -> None:
         """Wait until `holdfast openstack check` finds no difference."""
         found = ""
@@ -89,7 +104,7 @@ class Cloud:
         except AssertionError as error:
             raise AssertionError(f"{found}\n{error}") from error
 
-    def eventually(self, condition: Callable[[], bool], what: str, within: float = 90.0) -> None:
+    def eventually(self, condition: Callable[[], bool], what: str, within: float = 180.0) -> None:
         try:
             wait_until(condition, what, within=within)
         except TimeoutError as error:

@@ -148,7 +148,8 @@ class NeutronFleet:
     """Neutron's processes, and the etcd that Holdfast fills."""
 
     def __init__(self, home: Path, venv: Path, cluster: EtcdCluster, ports: Sequence[int]) -> None:
-        self.home, self._venv, self._etcd = home, venv, cluster.members[0]
+        self.home, self._venv, self._cluster = home, venv, cluster
+        self._migrated = home / "migrated"
         database, api, nova = ports
         self._api = f"http://127.0.0.1:{api}/v2.0/"
         self._database = database
@@ -161,17 +162,33 @@ class NeutronFleet:
 
     def _configure(self, nova: int, cluster: EtcdCluster) -> None:
         home = self.home
+        self._configure_server(cluster, "server-state")
         home.joinpath("neutron.conf").write_text(_CONFIG.format(home=home, database=self._database, nova=nova))
         paste = (self._venv / "etc" / "neutron" / "api-paste.ini").read_text()
         pipeline = re.sub(r"^noauth = cors http_proxy_to_wsgi request_id.*$", _PIPELINE, paste, flags=re.MULTILINE)
         home.joinpath("api-paste.ini").write_text(pipeline)
+
+    def _configure_server(self, cluster: EtcdCluster, state: str) -> None:
         settings = {
-            "paths": {"runtime": str(home / "run"), "state": str(home / "server-state")},
+            "paths": {"runtime": str(self.home / "run"), "state": str(self.home / state)},
             "store": {"endpoints": list(cluster.endpoints)},
             "server": {"name": "ctl", **{key.removeprefix("server."): value for key, value in QUICK.items()}},
             "inventory": {"poll_every": "500ms", "resync_interval": "1h"},
+            "status": {"warn_every": "1s"},
         }
+        self.home.joinpath("holdfast.yaml").write_text(json.dumps(settings))
+
+    def another_server(self, name: str) -> Process:
+        """A server beside Neutron, as on another controller; not started yet."""
+        home = self.home / name
+        home.mkdir()
+        settings = json.loads(self.home.joinpath("holdfast.yaml").read_text())
+        settings["paths"] = {"runtime": str(home / "run"), "state": str(home / "state")}
+        settings["server"]["name"] = name
         home.joinpath("holdfast.yaml").write_text(json.dumps(settings))
+        neutron = f"--set=inventory.neutron_config={self.home / 'neutron.conf'}"
+        words = ["server", "--config", str(home / "holdfast.yaml"), "--set=inventory.database=neutron", neutron]
+        return Process([str(self._venv / "bin" / "python"), "-m", "holdfast.cli", *words], log=home / "log")
 
     def _api_command(self, port: int) -> Sequence[str]:
         options = [
@@ -193,13 +210,45 @@ class NeutronFleet:
     def start(self) -> None:
         """Start everything; the database gets its tables from the real migrations."""
         self.database.prepare()
-        self.database.process.start()
-        self.sql("SELECT 1", database="", patient=True)
+        self.start_database()
         self.sql("CREATE DATABASE neutron CHARACTER SET utf8mb3", database="")
         manage = str(self._venv / "bin" / "neutron-db-manage")
         run([manage, "--config-file", str(self.home / "neutron.conf"), "upgrade", "heads"])
+        self.database.copy(self._migrated)
+        self.start_database()
         self.workers.start()
         self.start_api()
+
+    @contextlib.contextmanager
+    def empty(self, cluster: EtcdCluster) -> Iterator[None]:
+        """Have this Neutron without any object and any server, and with another etcd, until the block ends."""
+        saved, ours = self.home / "saved", self._cluster
+        self.workers.kill_tree()
+        self.database.copy(saved)
+        try:
+            self._exchange(self._migrated, cluster, "other-state")
+            yield
+        finally:
+            if self.workers.alive:
+                self.workers.kill_tree()
+            self._exchange(saved, ours, "server-state")
+            shutil.rmtree(saved)
+            shutil.rmtree(self.home / "other-state", ignore_errors=True)
+            self.workers.start()
+
+    def _exchange(self, files: Path, cluster: EtcdCluster, state: str) -> None:
+        """Restart API and database with other files of the database and with another etcd."""
+        self.api.kill_tree()
+        self._cluster = cluster
+        self._configure_server(cluster, state)
+        self.database.restore(files)
+        self.start_database()
+        self.start_api()
+
+    def start_database(self) -> None:
+        """Start the database and wait until it answers."""
+        self.database.process.start()
+        self.sql("SELECT 1", database="", patient=True)
 
     def start_api(self) -> None:
         self.api.start()
@@ -285,10 +334,13 @@ class NeutronFleet:
             finally:
                 holder.stdin.close()
 
-    def waits_for_lock(self, statement: str) -> bool:
-        """True while a statement that contains this text waits for a lock on a table."""
-        waiting = "FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
-        return bool(self.sql(f"SELECT id {waiting} AND info LIKE '%{statement}%'"))
+    def waits_for_lock(self, statement: str, *, in_snapshot: bool = False) -> bool:
+        """True while a statement that contains this text waits for a lock on a table, in a snapshot that is open."""
+        waiting = f"state LIKE 'Waiting for table%' AND info LIKE '%{statement}%'"
+        if in_snapshot:
+            trx = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx"
+            waiting += f" AND id IN ({trx} WHERE trx_isolation_level = 'REPEATABLE READ')"
+        return bool(self.sql(f"SELECT id FROM information_schema.processlist WHERE {waiting}"))  # noqa: S608 -- our own
 
     def _on_database(self, program: str, database: str, statement: str) -> Sequence[str]:
         return [str(self._venv / "bin" / "python"), "-c", program, str(self._database), database, statement]
@@ -303,24 +355,28 @@ class NeutronFleet:
 
     def _entries(self, prefix: str) -> dict[str, tuple[bytes, int]]:
         start, end = prefix.encode(), prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
-        pairs = self._etcd.ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end)}).get("kvs", ())
+        pairs = (
+            self._cluster.members[0].ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end)}).get("kvs", ())
+        )
         unpacked = ((base64.b64decode(each["key"]).decode(), each) for each in pairs)
         return {key: (base64.b64decode(each["value"]), int(each["mod_revision"])) for key, each in unpacked}
 
     def revision(self) -> int:
         """The present revision of etcd."""
-        return int(self._etcd.ask("/v3/kv/range", {"key": _b64(b"\0")})["header"]["revision"])
+        return int(self._cluster.members[0].ask("/v3/kv/range", {"key": _b64(b"\0")})["header"]["revision"])
 
     def was_written(self, key: str, after: int) -> bool:
         """True if the key had a value at any revision after that one."""
         asked = ({"key": _b64(key.encode()), "revision": each} for each in range(after + 1, self.revision() + 1))
-        return any("kvs" in self._etcd.ask("/v3/kv/range", each) for each in asked)
+        return any("kvs" in self._cluster.members[0].ask("/v3/kv/range", each) for each in asked)
 
     def put_key(self, key: str, value: Any) -> None:
-        self._etcd.ask("/v3/kv/put", {"key": _b64(key.encode()), "value": _b64(json.dumps(value).encode())})
+        self._cluster.members[0].ask(
+            "/v3/kv/put", {"key": _b64(key.encode()), "value": _b64(json.dumps(value).encode())}
+        )
 
     def delete_key(self, key: str) -> None:
-        self._etcd.ask("/v3/kv/deleterange", {"key": _b64(key.encode())})
+        self._cluster.members[0].ask("/v3/kv/deleterange", {"key": _b64(key.encode())})
 
     def resync(self) -> str:
         """Compare Neutron with etcd now, as an operator does."""
