@@ -58,17 +58,22 @@ class TrafficMeter:
 
     def collect(self) -> Iterable[Metric]:
         labels = ["frontend", "backend"]
+        opened = CounterMetricFamily("holdfast_backend_flows_opened", "Flows opened to a backend.", labels=labels)
         packets = CounterMetricFamily("holdfast_backend_packets", "Packets to and from a backend.", labels=labels)
         octets = CounterMetricFamily("holdfast_backend_bytes", "Bytes to and from a backend.", labels=labels)
         flows = GaugeMetricFamily("holdfast_backend_flows", "Current flows of a backend.", labels=labels)
         help_text = "Current flows of a backend without a reply through the balancer."
         unanswered = GaugeMetricFamily("holdfast_backend_flows_unanswered", help_text, labels=labels)
+        are_packets = any(passed.packets for passed in self.passed.values())
         for place, passed in self.passed.items():
-            packets.add_metric(place, passed.packets)
-            octets.add_metric(place, passed.bytes)
+            if are_packets:
+                packets.add_metric(place, passed.packets)
+                octets.add_metric(place, passed.bytes)
+            else:
+                opened.add_metric(place, passed.opened)
             flows.add_metric(place, passed.flows)
             unanswered.add_metric(place, passed.unanswered)
-        yield from (packets, octets, flows, unanswered)
+        yield from (opened, packets, octets, flows, unanswered)
         yield from self._fill()
         disturbed = "Times that another program changed or removed what is programmed."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbances)

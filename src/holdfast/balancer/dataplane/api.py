@@ -41,8 +41,11 @@ class VipDataplaneInfo:
 class Counters:
     """Traffic of one entry since it was created."""
 
+    opened: int = 0
+    """Flows, counted at their first packets; 0 where the dataplane counts packets instead."""
     packets: int = 0
     bytes: int = 0
+    """Packets and bytes; 0 where the dataplane counts flows instead."""
     flows: int = 0
     """Currently established flows."""
     unanswered: int = 0

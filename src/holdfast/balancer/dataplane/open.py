@@ -13,7 +13,7 @@ def open_dataplane(config: BalancerDataplaneSettings) -> VipDataplane:
     """Open the configured dataplane. An unreachable one raises `Away` on each use."""
     match config.kind:
         case "nftables":
-            return NftablesDataplane(TableShape(config.table, config.snat))
+            return NftablesDataplane(TableShape(config.table, config.snat, config.counters == "packets"))
         case "dry-run":
             return DryRunDataplane()
 

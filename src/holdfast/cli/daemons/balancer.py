@@ -71,16 +71,19 @@ def plan(output: str, runtime: Path) -> None:
 @output_flag
 @runtime_flag
 def traffic(output: str, runtime: Path) -> None:
-    """Show the traffic of each backend: current flows, packets and bytes since it was programmed."""
+    """Show the traffic of each backend: current flows, and flows, or packets and bytes, since it was programmed."""
     rows = send_command(runtime, WORKER, "traffic")
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
     elif not rows:
         click.echo("no traffic: the dataplane has no entries, or does not count", err=True)
     else:
-        click.echo(f"{'FRONTEND':<14} {'BACKEND':<14} {'FLOWS':>8} {'UNANSWERED':>10} {'PACKETS':>13} {'BYTES':>16}")
+        since = {"packets": 13, "bytes": 16} if any(one["packets"] for one in rows) else {"opened": 13}
+        columns = {"flows": 8, "unanswered": 10, **since}
+        heads = " ".join(f"{name.upper():>{width}}" for name, width in columns.items())
+        click.echo(f"{'FRONTEND':<14} {'BACKEND':<14} {heads}")
         for one in rows:
-            counts = f"{one['flows']:>8,} {one['unanswered']:>10,} {one['packets']:>13,} {one['bytes']:>16,}"
+            counts = " ".join(f"{one[name]:>{width},}" for name, width in columns.items())
             click.echo(f"{one['frontend']:<14} {one['backend']:<14} {counts}")
 
 

@@ -296,7 +296,7 @@ def test_a_table_of_an_older_version_says_its_size_by_its_map(ground: Ground) ->
         ("flush", "chain", "inet", TABLE, "vip-192.0.2.1-tcp-80"),
         ("flush", "map", "inet", TABLE, "vip4-port"),
         ("flush", "map", "inet", TABLE, "backend4-port"),
-        ("flush", "set", "inet", TABLE, "traffic"),
+        ("flush", "set", "inet", TABLE, "opened"),
         ("flush", "ruleset"),
     ],
     ids=" ".join,

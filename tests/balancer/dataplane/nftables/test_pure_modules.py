@@ -98,8 +98,8 @@ def test_a_mark_is_stable_and_unique(key: VipKey) -> None:
 
 
 def test_a_changed_rule_has_another_fingerprint() -> None:
-    plain, sticky = (structure.vip_fingerprints(V4, VipSettings(sticky)) for sticky in (False, True))
-    other = structure.vip_fingerprints(V4, VipSettings(table_size=1021))
+    plain, sticky = (structure.vip_fingerprints(SHAPE, V4, VipSettings(sticky)) for sticky in (False, True))
+    other = structure.vip_fingerprints(SHAPE, V4, VipSettings(table_size=1021))
     assert len({plain, sticky, other}) == 3
 
 

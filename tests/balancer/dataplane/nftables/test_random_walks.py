@@ -37,13 +37,13 @@ TAMPERING: Sequence[Sequence[str]] = (
     ("flush", "chain", "inet", TABLE, "output"),
     ("flush", "map", "inet", TABLE, "backend4-port"),
     ("flush", "map", "inet", TABLE, "vip6-port"),
-    ("flush", "set", "inet", TABLE, "traffic"),
+    ("flush", "set", "inet", TABLE, "opened"),
     ("add", "rule", "inet", TABLE, "prerouting", "accept"),
     ("add", "element", "inet", TABLE, "vip4-address", "{ 192.0.2.3 : accept }"),
     ("add", "element", "inet", TABLE, "vip4-address", "{ 192.0.2.4 : goto refuse }"),
     ("add", "chain", "inet", TABLE, "mine"),
     ("add", "element", "inet", TABLE, "backend4-address", "{ 0x48000007 : 10.9.9.9 }"),
-    ("add", "element", "inet", TABLE, "traffic", "{ 0x48000009 }"),
+    ("add", "element", "inet", TABLE, "opened", "{ 0x48000009 }"),
 )
 
 

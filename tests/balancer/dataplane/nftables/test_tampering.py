@@ -49,7 +49,7 @@ def test_a_vip_that_is_damaged_and_no_longer_wanted_is_removed(ground: Ground, t
     """Also if the size of another VIP was changed before the balancer was started again."""
     unwanted = Vip.of("192.0.2.9", "tcp", 80)
     ground.make(*served(), *served(unwanted))
-    ground.nft("flush", "set", "inet", TABLE, "traffic")
+    ground.nft("flush", "set", "inet", TABLE, "opened")
     ground.plane.close()
     ground.plane = NftablesDataplane(TableShape(TABLE))
 

@@ -154,15 +154,42 @@ def test_servers_see_the_client(ground: Ground) -> None:
     assert flow.asked().split()[1] == flow.source[0]
 
 
-def test_traffic_is_counted_by_backend(ground: Ground) -> None:
+def test_flows_are_counted_by_backend_at_their_first_packet(ground: Ground) -> None:
     ground.make(*served(V4))
     flows = by_server(ground.connect(V4, 30))
     counted = ground.do(lambda plane: plane.counters())
     for name, mine in flows.items():
         found = counted[VipKey(V4, WEB4[name])]
-        assert found.flows == len(mine)
-        assert found.packets >= 5 * len(mine)
-        assert found.bytes > 52 * found.packets
+        assert (found.flows, found.opened, found.packets, found.bytes) == (len(mine), len(mine), 0, 0)
+    assert "counted-in" not in ground.nft("list", "table", "inet", TABLE)
+
+
+def test_packets_and_bytes_are_counted_where_that_is_asked_for(site: AnycastSite) -> None:
+    """A table that has counted flows goes over to packets, and back; flows stay with their servers."""
+    grounds = [Ground(site, TableShape(TABLE)), Ground(site, TableShape(TABLE, packets=True))]
+    plain, counting = grounds
+    try:
+        plain.make(*served(V4))
+        (early,) = plain.connect(V4)
+        held = counting.read()
+        counting.make(*(change(key, value) for key, value in held.items()))
+        assert {name for name in ("opened", "traffic") if f"set {name} " in counting.nft("list", "sets")} == {"traffic"}
+        flows = by_server(counting.connect(V4, 30))
+        counted = counting.do(lambda plane: plane.counters())
+        for name, mine in flows.items():
+            found = counted[VipKey(V4, WEB4[name])]
+            assert found.packets >= 5 * len(mine)
+            assert found.bytes > 52 * found.packets
+            assert found.opened == 0
+        assert early.server() in SERVERS
+        held = plain.read()
+        plain.make(*(change(key, value) for key, value in held.items()))
+        assert {name for name in ("opened", "traffic") if f"set {name} " in plain.nft("list", "sets")} == {"opened"}
+        assert "counted-in" not in plain.nft("list", "table", "inet", TABLE)
+        assert is_served(plain, V4)
+    finally:
+        for ground in grounds:
+            ground.close()
 
 
 def test_with_snat_servers_see_the_balancer(site: AnycastSite) -> None:

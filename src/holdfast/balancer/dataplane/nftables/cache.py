@@ -17,7 +17,7 @@ import structlog
 from holdfast.balancer.dataplane.nftables import elements
 from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.elements import Marks
-from holdfast.balancer.dataplane.nftables.layout import BACKEND_MAPS, TRAFFIC, VIP_MAPS, buckets_of
+from holdfast.balancer.dataplane.nftables.layout import BACKEND_MAPS, VIP_MAPS, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, table_of
 from holdfast.balancer.maglev.table import ALGORITHM
@@ -127,7 +127,7 @@ class TableCache:
             snapshot.take_vips(vips, self._kernel.elements(vips.name))
         for backends in BACKEND_MAPS:
             snapshot.take_backends(backends, self._kernel.elements(backends.name))
-        snapshot.take_counted(self._kernel.elements(TRAFFIC))
+        snapshot.take_counted(self._kernel.elements(self._shape.counted))
         return snapshot
 
     def _verify(self, snapshot: TableSnapshot) -> None:

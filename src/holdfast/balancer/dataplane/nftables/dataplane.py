@@ -28,7 +28,7 @@ from holdfast.balancer.dataplane.nftables.connection import NftConnection, NftEr
 from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction, empty
 from holdfast.balancer.dataplane.nftables.flow_hash import bucket
-from holdfast.balancer.dataplane.nftables.layout import TRAFFIC, belongs_to_a_vip, buckets_of
+from holdfast.balancer.dataplane.nftables.layout import belongs_to_a_vip, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, VipContent, traffic_in
 from holdfast.balancer.dataplane.nftables.tracking_table import tracked_flows
@@ -72,7 +72,7 @@ class NftablesDataplane:
     async def counters(self) -> Mapping[VipKey, Counters]:
         def count(kernel: NftConnection, cache: TableCache) -> Mapping[VipKey, Counters]:
             snapshot = cache.read()
-            traffic, flows = traffic_in(kernel.elements(TRAFFIC)), kernel.count_flows()
+            traffic, flows = traffic_in(kernel.elements(self._shape.counted), self._shape), kernel.count_flows()
             found: dict[VipKey, Counters] = {}
             for vip, content in snapshot.contents.items():
                 for backend, placed in content.entries.items():
@@ -268,7 +268,7 @@ class _Batch:
         ]
         snapshot.put_chains(differing)
         chains, maps = snapshot.orphans()
-        if strangers := [name for name in chains if not belongs_to_a_vip(name)]:
+        if strangers := [name for name in chains if not belongs_to_a_vip(name) and name not in ruleset.OPTIONAL]:
             log.warning("removing chains that are not ours", chains=strangers)
         text = ruleset.chains(self._shape, differing) + ruleset.removed(self._shape, chains, maps)
         if text:

@@ -34,8 +34,8 @@ MARKS = 0x4800_0000
 MARK_MASK = 0xFF00_0000
 _ROOM = 0xFF_FFFF
 
-TRAFFIC = "traffic"
-"""Set of all our marks; each element counts traffic."""
+OPENED, TRAFFIC = "opened", "traffic"
+"""Sets of all our marks, of which a table has one: each element counts flows at their first packets, or all packets."""
 
 _WIDTHS = {4: 4, 6: 16}
 _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
@@ -112,8 +112,8 @@ def backend_map(key: VipKey) -> BackendMap:
     return BackendMap(key.backend.family, bool(key.backend.port) and key.vip.protocol != PROTOCOLS["any"])
 
 
-MAPS = frozenset((TRAFFIC, *(one.name for one in VIP_MAPS), *(one.name for one in BACKEND_MAPS)))
-"""Maps and sets that always exist."""
+MAPS = frozenset((*(one.name for one in VIP_MAPS), *(one.name for one in BACKEND_MAPS)))
+"""Maps that always exist."""
 
 
 def is_mark(number: int) -> bool:

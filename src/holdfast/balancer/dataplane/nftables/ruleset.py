@@ -19,6 +19,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
     BACKEND_MAPS,
     MARK_MASK,
     MARKS,
+    OPENED,
     TRAFFIC,
     VIP_MAPS,
     BackendMap,
@@ -49,8 +50,17 @@ class TableShape:
 
     table: str
     snat: bool = False
+    packets: bool = False
+    """Count every packet and byte of a flow, instead of the flow at its first packet."""
+
+    @property
+    def counted(self) -> str:
+        """Name of the set that counts."""
+        return TRAFFIC if self.packets else OPENED
 
 
+OPTIONAL = frozenset({"counted-in", "counted-out"})
+"""Chains of the frame that only some shapes have."""
 Rules = Mapping[str, Sequence[str]]
 """Rules per chain, in order."""
 
@@ -59,24 +69,26 @@ def frame_rules(shape: TableShape) -> Rules:
     """Rules that always exist. A VIP is looked up by port first, then by protocol, then by address alone."""
     dispatch = [_dispatch(each) for each in VIP_MAPS]
     ours = f"ct mark and {MARK_MASK:#x} == {MARKS:#x}"
+    # iif, not iifname: these rules see every packet, and an index compares faster.
+    counting = {"counted-in": [f'iif != "lo" ct mark @{TRAFFIC}'], "counted-out": [f"ct mark @{TRAFFIC}"]}
     return {
         # Without a backend the mark is cleared, so that it does not hold the number of a bucket.
         _REFUSE: ["ct mark set 0", "meta l4proto tcp reject with tcp reset", "reject"],
         "prerouting": dispatch,
         "output": dispatch,
-        # iif, not iifname: this rule and the next see every packet, and an index compares faster.
-        "counted-in": [f'iif != "lo" ct mark @{TRAFFIC}'],
-        "counted-out": [f"ct mark @{TRAFFIC}"],
+        **(counting if shape.packets else {}),
         # A client on this machine may use the VIP as its source; replies to that may reach another balancer.
         "postrouting": [f"{ours} masquerade" if shape.snat else f"{ours} fib saddr type local masquerade"],
     }
 
 
-def vip_rules(vip: Vip, settings: VipSettings) -> Rules:
+def vip_rules(shape: TableShape, vip: Vip, settings: VipSettings) -> Rules:
     """Rules of the chain of one VIP."""
     dnat = f"dnat {_ADDRESS[vip.family]}"
     by_port, by_address = (BackendMap(vip.family, has_port).name for has_port in (True, False))
     rules = [*_hashing(vip, settings), f"ct mark set ct mark map @{buckets_of(vip, settings.table_size)}"]
+    if not shape.packets:
+        rules.append(f"ct mark @{OPENED}")
     if vip.protocol != PROTOCOLS["any"]:
         rules.append(f"meta l4proto {vip.protocol} {dnat} addr . port to ct mark map @{by_port}")
     return {chain_of(vip): [*rules, f"{dnat} to ct mark map @{by_address}", f"goto {_REFUSE}"]}
@@ -114,9 +126,9 @@ def frame_fingerprints(shape: TableShape) -> Mapping[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=1 << 14)
-def vip_fingerprints(vip: Vip, settings: VipSettings) -> tuple[str, ...]:
+def vip_fingerprints(shape: TableShape, vip: Vip, settings: VipSettings) -> tuple[str, ...]:
     """Expected fingerprints in the chain of a VIP."""
-    return fingerprints(vip_rules(vip, settings))[chain_of(vip)]
+    return fingerprints(vip_rules(shape, vip, settings))[chain_of(vip)]
 
 
 def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
@@ -133,7 +145,7 @@ def frame(shape: TableShape) -> str:
     for each in BACKEND_MAPS:
         data = _TYPE[each.family] + " . inet_service" * each.has_port
         lines.append(f"add map inet {shape.table} {each.name} {{ type mark : {data}; }}")
-    lines.append(f"add set inet {shape.table} {TRAFFIC} {{ type mark; counter; }}")
+    lines.append(f"add set inet {shape.table} {shape.counted} {{ type mark; counter; }}")
     for chain in frame_rules(shape):
         hook = f" {{ {_HOOKS[chain]}; policy accept; }}" if chain in _HOOKS else ""
         lines.append(f"add chain inet {shape.table} {chain}{hook}")
@@ -153,7 +165,7 @@ def chains(shape: TableShape, vips: Iterable[tuple[Vip, VipSettings]]) -> str:
     lines = []
     for vip, settings in vips:
         lines.append(f"add chain inet {shape.table} {chain_of(vip)}")
-        lines += _replaced(shape, vip_rules(vip, settings))
+        lines += _replaced(shape, vip_rules(shape, vip, settings))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -169,5 +181,6 @@ def removed(shape: TableShape, chain_names: Iterable[str], map_names: Iterable[s
     """Remove chains that are no longer referenced, then the maps that their rules used."""
     chains = list(chain_names)
     lines = [f"{do} chain inet {shape.table} {chain}" for do in ("flush", "delete") for chain in chains]
-    lines += [f"delete map inet {shape.table} {each}" for each in map_names]
+    kinds = ((each, "set" if each in (OPENED, TRAFFIC) else "map") for each in map_names)
+    lines += [f"delete {kind} inet {shape.table} {each}" for each, kind in kinds]
     return "".join(f"{line}\n" for line in lines)

@@ -19,6 +19,8 @@ from holdfast.balancer.dataplane.nftables import elements, ruleset
 from holdfast.balancer.dataplane.nftables.elements import Element, Marks
 from holdfast.balancer.dataplane.nftables.layout import (
     MAPS,
+    OPENED,
+    TRAFFIC,
     BackendMap,
     VipMap,
     backend_map,
@@ -73,11 +75,11 @@ class TableSnapshot:
     @property
     def has_frame(self) -> bool:
         found = {chain: rules for chain, rules in self.rules.items() if not belongs_to_a_vip(chain)}
-        return self.maps >= MAPS and found == ruleset.frame_fingerprints(self.shape)
+        return self.maps >= {*MAPS, self.shape.counted} and found == ruleset.frame_fingerprints(self.shape)
 
     def has_chain(self, vip: Vip, settings: VipSettings) -> bool:
         """Tell whether the chain of the VIP has the rules for these settings."""
-        return self.rules.get(chain_of(vip)) == ruleset.vip_fingerprints(vip, settings)
+        return self.rules.get(chain_of(vip)) == ruleset.vip_fingerprints(self.shape, vip, settings)
 
     def has_buckets(self, vip: Vip, size: int) -> bool:
         return buckets_of(vip, size) in self.maps
@@ -109,13 +111,20 @@ class TableSnapshot:
 
     def orphans(self) -> tuple[list[str], list[str]]:
         """Chains of deleted VIPs and foreign chains, with which the frame would always differ; maps of deleted VIPs,
-        or of another size than the one that the VIP's rules use."""
+        or of another size than the one that the VIP's rules use; the set of another way of counting."""
         active = [vip for vip, content in self.contents.items() if content.settings is not None]
         chains = {*map(chain_of, active), *ruleset.frame_fingerprints(self.shape)}
         return (
             sorted(self.rules.keys() - chains),
-            sorted(name for name in self.maps - self._used_maps() if belongs_to_a_vip(name)),
+            sorted(name for name in self.maps - self._used_maps() if belongs_to_a_vip(name)) + self._unused_counters(),
         )
+
+    def _unused_counters(self) -> list[str]:
+        """The set that this shape does not use, once no rules of a VIP use it either."""
+        served = {vip: one.settings for vip, one in self.contents.items() if one.settings is not None}
+        if not all(self.has_chain(vip, settings) for vip, settings in served.items()):
+            return []
+        return sorted(self.maps & {OPENED, TRAFFIC} - {self.shape.counted})
 
     def _used_maps(self) -> set[str]:
         """Bucket maps in use. Outdated rules of a VIP may use a map of any size."""
@@ -178,10 +187,10 @@ class TableSnapshot:
     def put_frame(self) -> None:
         """Note that the frame was written."""
         self.rules |= ruleset.frame_fingerprints(self.shape)
-        self.maps |= MAPS
+        self.maps |= {*MAPS, self.shape.counted}
 
     def put_chains(self, vips: Iterable[tuple[Vip, VipSettings]]) -> None:
-        self.rules |= {chain_of(vip): ruleset.vip_fingerprints(vip, settings) for vip, settings in vips}
+        self.rules |= {chain_of(vip): ruleset.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
 
     def put(self, vip: Vip, content: VipContent) -> None:
         """Note that the VIP was updated."""
@@ -214,15 +223,19 @@ def table_of(entries: Mapping[BackendId, BackendEntry], marks: Mapping[BackendId
     return np.asarray([*(marks[backend] for backend in members), 0], np.uint32)[table]
 
 
-def traffic_in(datagrams: list[bytes]) -> Mapping[int, Counters]:
+def traffic_in(datagrams: list[bytes], shape: TableShape) -> Mapping[int, Counters]:
     """Traffic by mark."""
-    return dict(map(_counted, elements.elements(datagrams)))
+    found = dict(map(_counted, elements.elements(datagrams)))
+    if shape.packets:
+        return {mark: Counters(packets=packets, bytes=octets) for mark, (packets, octets) in found.items()}
+    return {mark: Counters(opened=packets) for mark, (packets, _) in found.items()}
 
 
-def _counted(element: dict[int, memoryview]) -> tuple[int, Counters]:
+def _counted(element: dict[int, memoryview]) -> tuple[int, tuple[int, int]]:
+    """Mark, packets and bytes."""
     mark = mark_in(elements.key_of(element))
     if _EXPRESSION not in element:
-        return mark, Counters()
+        return mark, (0, 0)
     data = wire.attributes(wire.attributes(element[_EXPRESSION], 0)[_EXPRESSION_DATA], 0)
     packets, octets = (struct.unpack(">Q", data[kind])[0] for kind in (_COUNTER_PACKETS, _COUNTER_BYTES))
-    return mark, Counters(packets=packets, bytes=octets)
+    return mark, (packets, octets)

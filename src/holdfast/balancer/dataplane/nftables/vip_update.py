@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from holdfast.balancer.dataplane.nftables.elements import Element, Marks, Transaction
 from holdfast.balancer.dataplane.nftables.layout import (
-    TRAFFIC,
     backend_map,
     buckets_of,
     chain_of,
@@ -134,7 +133,7 @@ class _Steps:
             self._write(transaction, backend, None if held is None else held.entry, entry)
         mark = self._marks[backend]
         if mark not in self._snapshot.counted:
-            transaction.add(TRAFFIC, Element(mark_key(mark)))
+            transaction.add(self._snapshot.shape.counted, Element(mark_key(mark)))
 
     def _write(self, transaction: Transaction, backend: BackendId, old: BackendEntry | None, new: BackendEntry) -> None:
         key = VipKey(self._update.vip, backend)
@@ -147,7 +146,7 @@ class _Steps:
         mark = self._marks[backend]
         transaction.delete(backend_map(VipKey(self._update.vip, backend)).name, Element(mark_key(mark)))
         if mark in self._snapshot.counted:
-            transaction.delete(TRAFFIC, Element(mark_key(mark)))
+            transaction.delete(self._snapshot.shape.counted, Element(mark_key(mark)))
 
     def _dispatch(self, transaction: Transaction) -> None:
         """Add, replace or remove the element that dispatches packets to the chain of the VIP."""
