@@ -82,3 +82,9 @@ def test_conflicts_are_named_and_the_rest_is_counted() -> None:
 
 def test_several_agents_are_counted_together() -> None:
     assert agent_lines([WELL, WELL])[1].startswith("AGENT    2 here   programmed 18,000")
+
+
+def test_a_history_that_cannot_be_pruned_needs_action() -> None:
+    (problem,) = problems(StatusView([], pruning_fails="permission denied for table changes"))
+    assert problem.sentence.startswith("old history of the inventory is not pruned, and grows: permission denied")
+    assert (problem.needs_action, problem.inspect) == (True, "holdfast history history")

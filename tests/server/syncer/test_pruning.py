@@ -100,9 +100,11 @@ def test_a_failure_is_recorded_counted_and_retried(here: SyncerHarness, monkeypa
             await upkeep(term)
         metrics = term.syncer.metrics
         found = [metrics.history_failures._value.get(), metrics.history_failing._value.get()]
+        assert term.pruning.failing, "holdfast status shows it"
         assert recorded(here, 1) == 1
         here.clock.advance(RETRY)
         await upkeep(term)
+        assert not term.pruning.failing
         return [*found, metrics.history_failing._value.get()]
 
     assert asyncio.run(scenario()) == [1, 1, 0]

@@ -44,6 +44,9 @@ def problems(view: StatusView) -> list[Problem]:
         for worker in one.workers:
             held = _without_pauses(view, verdicts.others(view.held.get(f"{one.role}/{worker.name}", [])))
             found += _worker_problems(worker, held)
+    if view.pruning_fails:
+        sentence = f"old history of the inventory is not pruned, and grows: {view.pruning_fails}; retrying every minute"
+        found.append(Problem("syncer", sentence, inspect="holdfast history history"))
     found += [
         Problem(subject, sentence, inspect=command) for subject, sentence, command in observed.problems(view.seen)
     ]

@@ -67,6 +67,8 @@ class StatusView:
     """Terms of servers here whose elector does not answer, from their boards; by daemon."""
     unreached: Sequence[str] = ()
     """Balancers that serve from a file, so that no pause of the fleet reaches them."""
+    pruning_fails: str = ""
+    """Reason why the leader's syncer cannot prune the history of the inventory; empty while it can."""
 
 
 async def read_status(runtime: Path) -> StatusView:
@@ -104,6 +106,7 @@ async def read_status(runtime: Path) -> StatusView:
         sorted(answers.intents.values(), key=lambda one: str(one.name)),
         {daemon: term for daemon, term in read_terms(runtime).items() if daemon not in {*answers.electors, *gone}},
         answers.unreached,
+        answers.pruning_fails,
     )
 
 
@@ -121,6 +124,7 @@ class _Answers:
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
     intents: dict[IntentName, Intent] = field(default_factory=dict)
     unreached: list[str] = field(default_factory=list)
+    pruning_fails: str = ""
 
     async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
         """Ask one worker; not one whose pulse shows that it would not answer."""
@@ -133,6 +137,7 @@ class _Answers:
         if is_held or worker.name == SYNCER_WORKER:  # a verdict stands even while nothing is held
             outstanding = await _query_worker(socket, worker.name, "held") or {}
             self.verdict = msgspec.convert(outstanding.get("verdict"), FleetVerdict | None) or self.verdict
+            self.pruning_fails = outstanding.get("pruning_fails") or self.pruning_fails
             if is_held:
                 self.held[f"{daemon}/{worker.name}"] = outstanding.get("objects", [])
         if worker.name in _DESCRIBED and worker.pid is not None:

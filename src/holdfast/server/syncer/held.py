@@ -1,6 +1,6 @@
 """`held` of the syncer: by network, because a small share of all endpoints may be the whole of one network; with the
 seal of the unwitnessed deletes, so that an operator allows exactly those that were shown; and with the verdict on
-inventory and store, even while nothing is held by it."""
+inventory and store and a failure to prune the history, even while nothing is held."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class HeldCommands:
         held = unwitnessed(self._term.reconciler.ledger)
         answer["seals"] = {GATE: seal(held)}
         answer["verdict"] = msgspec.to_builtins(self._verdict())
+        answer["pruning_fails"] = self._term.pruning.failing
         if request.args.get("gate") == GATE:
             answer["objects"] = self._described(held[:_SHOWN])
         for one in answer["objects"]:

@@ -67,6 +67,11 @@ class HistoryPruning:
         except Away as away:
             self._fail(away)
 
+    @property
+    def failing(self) -> str:
+        """Cause of the last failure; empty while pruning works."""
+        return self._cause
+
     def _started(self) -> Iterator[int]:
         before = self._context.clock.wall() - HISTORY
         return self._inventory.prune_history(self._fence, before, self._held())

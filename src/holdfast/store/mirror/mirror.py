@@ -200,9 +200,10 @@ class Mirror(Generic[T]):
 
     def mark_read(self, keys: Collection[bytes]) -> None:
         """Record that the reader has just read these keys in `objects`, without a change from `take()`. A pending
-        change of them is then one from what the reader saw, and no change at all if it has changed back. Status workers
-        depend on it in a flood: one run without it took 1.6 times the CPU of a plain reader of the same events per
-        batched event, one with it 1.2 times (`bench status`, busy machine)."""
+        change of them is then one from what the reader saw, and no change at all if it has changed back. What status
+        workers gain by it in a flood is not proven: per batched event they took 0.9 to 1.9 times the CPU of a plain
+        reader of the same events in ten runs with it, and 1.6 and 1.8 times in two runs without (`bench status`, busy
+        machine)."""
         self._pending.mark_read(keys, self._state.objects.get)
 
     async def run(self) -> None:
