@@ -92,7 +92,16 @@ def test_two_scopes_are_refused(site: Site) -> None:
 def test_resync_without_a_server_changes_nothing_and_names_what_to_do(site: Site) -> None:
     result = site.run("resync", "--port", site.port, "--runtime", str(site.runtime))
 
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "1 differ, and nothing was repaired" in result.stderr
     assert "neutron-periodic-workers" in result.stderr
     assert site.run("check", "--port", site.port).exit_code == 1
+
+
+def test_an_etcd_that_is_away_is_not_mistaken_for_a_difference(site: Site) -> None:
+    site.config.write_text("[calico]\netcd_host = 127.0.0.1\netcd_port = 1\n")
+
+    result = site.run("check")
+
+    assert result.exit_code == 3
+    assert "127.0.0.1:1" in result.stderr

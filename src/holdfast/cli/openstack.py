@@ -66,7 +66,8 @@ def _scope_flags(command: F) -> F:
 @_scope_flags
 @output_flag
 def check(output: str, **given: Any) -> None:
-    """Show what differs between Neutron and etcd, and change nothing. Exits with 1 if anything differs.
+    """Show what differs between Neutron and etcd, and change nothing. Exits with 1 if anything differs, and with 3 if
+    Neutron's database or etcd cannot be read.
 
     Drift is what a resync fixes. An object that etcd has and Neutron lacks is listed as recorded if Neutron's database
     witnessed its deletion, and as unwitnessed, and held, if not. Needs no running server.
@@ -91,7 +92,7 @@ def resync(output: str, runtime: Path, **given: Any) -> None:
     try:
         syncer = leading(runtime, "syncer")
     except CannotTell as error:
-        raise click.ClickException(
+        raise CannotTell(
             f"{len(keys):,} differ, and nothing was repaired: no server runs here that could. Run this on the "
             "leader's machine (holdfast leader names it), or start neutron-periodic-workers"
         ) from error
@@ -125,7 +126,7 @@ def _compared(
             thread.close()
             backend.close()
     except (NoInventory, SecretRefused, ValueError, Away, StoreAway, StoreError) as error:
-        raise click.ClickException(str(error)) from error
+        raise CannotTell(str(error)) from error
 
 
 def _config(config_file: str | None, settings: Sequence[FlagValue], files: Sequence[str]) -> Config:
