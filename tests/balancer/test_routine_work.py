@@ -21,7 +21,7 @@ from holdfast.model.control.intent import IntentKind
 from holdfast.testing import World
 from holdfast.testing.fault import fault
 from tests.balancer.harness import BalancerHarness, configuration, simple
-from tests.balancer.test_reconciler import apply_intents, intent, play, settled
+from tests.balancer.test_reconciler import VIP, apply_intents, intent, play, settled
 
 
 def with_standby(first: str = "b1: {}, b2: {}", offset: int = 0, extra: str = "") -> BalancerSettings:
@@ -50,6 +50,21 @@ def test_B26_six_backends_scaled_to_two_leave_within_a_second(tmp_path: Path) ->
         site.reload(simple(1, 2))
         await asyncio.sleep(1)
         assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_a_backend_that_leaves_keeps_its_flows_for_a_moment_and_gets_no_new_one(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2, 3))
+        clients = [n for n in range(200) if site.dataplane.connect(VIP, n) == backend("10.0.0.3", 80)]
+        site.reload(simple(1, 2))
+        await asyncio.sleep(0.3)
+        assert site.weights() == {"b1": 100, "b2": 100, "b3": 0}
+        assert all((VIP, n) in site.dataplane.flows for n in clients)
+        await asyncio.sleep(0.5)
+        assert site.weights() == {"b1": 100, "b2": 100}
+        assert not any((VIP, n) in site.dataplane.flows for n in clients)
 
     play(story, tmp_path)
 

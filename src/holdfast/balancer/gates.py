@@ -108,13 +108,14 @@ class HealthGate:
 
     def _has_request(self, found: FrontendState, vip: Vip, now: Instant) -> bool:  # protection: B29
         """B29: tell whether an operator asked for one of the outstanding changes of this frontend: the VIP is new or
-        has other settings, a backend that is held or has left the configuration still gets flows, or a weight is not
-        the one that was asked for."""
+        has other settings, a backend that is held still gets flows, one that has left the configuration is still there,
+        or a weight is not the one that was asked for."""
         wanted, settings = self.wanted(vip, now), self.programmed(VipKey(vip))
         if settings is None or filled(settings, wanted[VipKey(vip)]) != wanted[VipKey(vip)]:
             return True
         return any(
-            (entry.weight and (one in found.held or one not in found.members))
+            (entry.weight and one in found.held)
+            or one not in found.members
             or self._is_reweighted(found.weights.get(one), entry, wanted.get(VipKey(vip, one)))
             for one, entry in self.entries(vip).items()
         )

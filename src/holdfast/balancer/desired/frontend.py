@@ -43,6 +43,8 @@ class Inputs:
     """When a backend that was never up joins the base table; all others are in it."""
     found_serving: Container[str] = ()
     """Backends that were serving when the dataplane was read at the start, and have been up since."""
+    leaving: Mapping[tuple[str, BackendId], Instant] = field(default_factory=dict)
+    """Until when a backend that has left a frontend stays with weight 0, so that its requests can end."""
     canonical: Canonical = as_wanted
     """Form of the objects in the dataplane."""
 
@@ -79,12 +81,14 @@ def desired(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> Desired
         (VipKey(frontend.vip, inputs.backends[name].identity), BackendEntry(share.weight, share.kill, share.base))
         for name, share in found.shares.items()
     ]
-    objects = inputs.canonical(frontend.vip, [(VipKey(frontend.vip), frontend.settings), *entries])
-    keys = {name: key for name, (key, _) in zip(found.shares, objects[1:], strict=True)}
+    leaving = dict(_leaving(frontend, inputs, {key for key, _ in entries}, now))
+    gone = [(key, BackendEntry(0)) for key in leaving]
+    objects = inputs.canonical(frontend.vip, [(VipKey(frontend.vip), frontend.settings), *entries, *gone])
+    keys = {name: key for name, (key, _) in zip(found.shares, objects[1:], strict=False)}
     # Two objects that become one are refused with the configuration; in etcd the first serves.
     once = dict(reversed(objects))
     ends = (one.until for one in serving_before.values())
-    due = min([*_changes(frontend, inputs, now), *ends], default=None)
+    due = min([*_changes(frontend, inputs, now), *ends, *leaving.values()], default=None)
     return DesiredFrontend(found, tuple(sorted(once.items(), key=lambda pair: pair[0])), keys, due)
 
 
@@ -96,6 +100,16 @@ def _predecessors(frontend: ResolvedFrontend, inputs: Inputs, now: Instant) -> I
         one = inputs.predecessors[name]
         if now < one.until and one.backend.identity not in taken and one.backend.identity.family == frontend.vip.family:
             yield name, one
+
+
+def _leaving(
+    frontend: ResolvedFrontend, inputs: Inputs, there: Container[VipKey], now: Instant
+) -> Iterator[tuple[VipKey, Instant]]:
+    """Entries of backends that have left the frontend a moment ago, in key order, with the time of their end."""
+    for (name, backend), until in sorted(inputs.leaving.items()):
+        key = VipKey(frontend.vip, backend)
+        if name == frontend.name and now < until and backend.family == frontend.vip.family and key not in there:
+            yield key, until
 
 
 def _member(frontend: ResolvedFrontend, name: str, configured: int, inputs: Inputs, now: Instant) -> PoolCandidate:

@@ -29,10 +29,13 @@ from holdfast.balancer.probing.messages import (
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend, Services, carry_over
 from holdfast.balancer.vip import BackendEntry, Canonical, Value, Vip, VipKey, as_wanted
 from holdfast.balancer.warm_up import Trigger, WarmUp
-from holdfast.model.base.time import Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import ScopeKind
 
+LEAVES_AFTER = Duration(milliseconds=500)
+"""Time for which a backend that leaves a frontend stays with weight 0 before its flows are ended: requests that were
+under way when it left can end."""
 _HOLDS = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
 _ENTERS = {HealthState.PAUSED: HealthEvent.PAUSE, HealthState.DISABLED: HealthEvent.DISABLE}
 _LEAVES = {HealthState.PAUSED: HealthEvent.RESUME, HealthState.DISABLED: HealthEvent.ENABLE}
@@ -99,6 +102,7 @@ class BalancerState:
         self._joins: dict[BackendId, Instant] = {}
         """When backends that were never up join the base table, at the latest."""
         self._ramps: dict[tuple[str, str], Instant] = {}
+        self._leaving: dict[tuple[str, BackendId], Instant] = {}
         self._weights: dict[tuple[str, str], int] = {}
         self._desired: dict[str, DesiredFrontend] = {}
         """Desired state of each frontend since its last event."""
@@ -151,6 +155,7 @@ class BalancerState:
             self.history.pop(name, None)
         known, self.services, self.health = self.health, services, carried
         self._predecessors = self._kept_predecessors(before, known, now)
+        self._leaving = {key: until for key, until in self._leaving.items() if now < until} | self._left(before, now)
         self._plan_joins(now, {one.identity for one in before.backends.values()})
         for name in carried.keys() & known.keys():
             self._note_transition(name, known[name], now)
@@ -214,6 +219,7 @@ class BalancerState:
             self._predecessors,
             self._joins,
             self._found_serving,
+            self._leaving,
             self.canonical,
         )
         found = self._desired[frontend.name] = desired(frontend, inputs, now)
@@ -352,6 +358,17 @@ class BalancerState:
             elif old is not None and known[name].state is HealthState.UP:
                 kept[name] = Predecessor(old, known[name], now + self.warm.max_delay)
         return kept
+
+    def _left(self, before: Services, now: Instant) -> dict[tuple[str, BackendId], Instant]:
+        """Backends that the present services have no longer in a frontend, each with the time of its end."""
+        found: dict[tuple[str, BackendId], Instant] = {}
+        for name, frontend in self.services.frontends.items():
+            old = before.frontends.get(name)
+            if old is not None and old.vip == frontend.vip:
+                there = {self.services.backends[each].identity for each in frontend.backends()}
+                gone = {before.backends[each].identity for each in old.backends()} - there
+                found |= {(name, backend): now + LEAVES_AFTER for backend in gone}
+        return found
 
     def _begin_ramps(self, name: str, now: Instant) -> None:
         for user in self.services.users[name]:
