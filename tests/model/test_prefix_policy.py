@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.fleet.prefix_policy import PrefixPolicy, collapsed, forbidden, parsed
+from holdfast.model.fleet.prefix_policy import PrefixPolicy, forbidden, parsed
 
 STORE = {"10.28.0.5": "an address of the store", "2001:db8::5": "an address of the store"}
 
@@ -41,14 +41,13 @@ def test_other_prefixes_are_accepted(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["10.28.0.5/32", "10.28.0.0/24", "2001:db8::/64"])
 def test_a_prefix_that_covers_the_store_is_refused_unless_it_is_allowed_exactly(prefix: str) -> None:
-    fleet = frozenset(map(parsed, ["10.28.0.0/16", "2001:db8::/32"]))
-    refusal = PrefixPolicy(STORE, fleet).refusal(parsed(prefix))
+    refusal = PrefixPolicy(STORE).refusal(parsed(prefix))
     assert refusal is not None
     assert "an address of the store" in refusal.why
     assert refusal.way_out == "choose another address, or name exactly this prefix in agent.allowed_prefixes"
     around = frozenset([parsed("10.0.0.0/8"), parsed("2001:db8::/32")])
-    assert PrefixPolicy(STORE, fleet, around).refusal(parsed(prefix)) is not None
-    assert PrefixPolicy(STORE, fleet, frozenset([parsed(prefix)])).refusal(parsed(prefix)) is None
+    assert PrefixPolicy(STORE, around).refusal(parsed(prefix)) is not None
+    assert PrefixPolicy(STORE, frozenset([parsed(prefix)])).refusal(parsed(prefix)) is None
 
 
 @given(st.ip_addresses(v=4), st.integers(1, 32), st.sets(st.ip_addresses(v=4).map(str), max_size=20))
@@ -61,16 +60,3 @@ def test_a_prefix_is_refused_exactly_if_it_contains_a_protected_address(
         return
     refused = PrefixPolicy(dict.fromkeys(protected, "a host")).refusal(prefix) is not None
     assert refused == any(ip_address(one) in network for one in protected)
-
-
-def test_only_prefixes_of_the_fleet_and_allowed_ones_are_accepted_once_the_fleets_are_known() -> None:
-    policy = PrefixPolicy({}, frozenset([parsed("10.28.0.0/16")]), frozenset([parsed("10.99.0.0/24")]))
-    accepted = ["10.28.3.4/32", "10.28.0.0/16", "10.99.0.7/32"]
-    refused = ["10.0.0.0/8", "10.29.0.1/32", "fd00::1/128"]
-    assert [one for one in accepted + refused if policy.refusal(parsed(one)) is None] == accepted
-    assert PrefixPolicy({}, None).refusal(parsed("10.29.0.1/32")) is None, "while they are not known"
-
-
-def test_prefixes_are_collapsed_in_order() -> None:
-    given_prefixes = ["fd00::/64", "10.28.1.0/24", "10.28.0.0/24", "10.28.0.7/32"]
-    assert collapsed(given_prefixes) == ("10.28.0.0/23", "fd00::/64")

@@ -76,7 +76,7 @@ class ReconcilerSettings:
     stores: Callable[[], Collection[str]] = tuple
     """Addresses at which the store is reached now."""
     allowed_prefixes: tuple[str, ...] = ()
-    """Prefixes that an operator allows beside the fleet's own."""
+    """Prefixes that an operator allows although they cover the store or a host."""
 
 
 def reconciler_settings(config: Config, stores: Callable[[], Collection[str]]) -> ReconcilerSettings:

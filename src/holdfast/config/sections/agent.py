@@ -47,8 +47,8 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     allowed_prefixes: Annotated[
         tuple[PrefixText, ...],
         FieldDoc(
-            "Prefixes that hosts may have routes for, beside the fleet's own. A prefix that is named here exactly may "
-            "also cover an address of the store or of a host, such as that of an etcd which runs as a workload. "
+            "Prefixes that endpoints may have although they cover an address of the store or of a host, such as that "
+            "of an etcd which runs as a workload. Each is named exactly as the endpoint has it. "
             "`holdfast apply` honours it on the machine where it runs."
         ),
     ] = ()

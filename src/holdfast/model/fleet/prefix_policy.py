@@ -2,18 +2,17 @@
 
 A route for a default, loopback, link-local or multicast prefix, or for one that covers an address of the store or of a
 host, cuts every host of the fleet off at once. The inventory refuses such a prefix, and agents hold it if it gets into
-the store another way. Where the fleet's own prefixes are known, an agent also holds what is outside all of them.
+the store another way.
 
-`allowed` is the way out: those prefixes count as the fleet's own, and one that is named there exactly may cover the
-store. Nothing lifts the refusal of default, loopback, link-local and multicast prefixes.
+`allowed` is the way out: a prefix that is named there exactly may cover the store or a host. Nothing lifts the refusal
+of default, loopback, link-local and multicast prefixes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import collapse_addresses, ip_network
 from typing import NamedTuple
 
 from holdfast.model.base.address import address_order, prefix_order
@@ -36,9 +35,6 @@ class Prefix(NamedTuple):
     def overlaps(self, other: Prefix) -> bool:
         spare = BITS[self.family] - min(self.length, other.length)
         return self.family == other.family and self.number >> spare == other.number >> spare
-
-    def contains(self, other: Prefix) -> bool:
-        return self.length <= other.length and self.overlaps(other)
 
 
 def parsed(text: str) -> Prefix:
@@ -82,11 +78,9 @@ def forbidden(prefix: Prefix) -> PrefixRefusal | None:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPolicy:
-    """`protected` names the addresses that no prefix may cover; `fleet` are the fleet's prefixes, None while they are
-    not known."""
+    """`protected` names the addresses that no prefix may cover."""
 
     protected: Mapping[str, str] = field(default_factory=dict)
-    fleet: frozenset[Prefix] | None = None
     allowed: frozenset[Prefix] = frozenset()
     _addresses: Mapping[int, list[tuple[int, str]]] = field(init=False)
 
@@ -107,32 +101,10 @@ class PrefixPolicy:
             return PrefixRefusal(
                 f"it covers {covered}", f"{ANOTHER}, or name exactly this prefix in agent.allowed_prefixes"
             )
-        if self.fleet is None or _is_within(prefix, self.fleet) or _is_within(prefix, self.allowed):
-            return None
-        way_out = "apply a network that contains it, or add it to agent.allowed_prefixes"
-        return PrefixRefusal("it is outside the fleet's prefixes", way_out)
+        return None
 
     def _covered(self, prefix: Prefix) -> str | None:
         """Name the first protected address in that prefix."""
         some = self._addresses[prefix.family]
         at = bisect_left(some, (prefix.number, ""))
         return some[at][1] if at < len(some) and some[at][0] <= prefix.last else None
-
-
-def _is_within(prefix: Prefix, around: frozenset[Prefix]) -> bool:
-    """Look up each shorter prefix: a fleet may have thousands, and a prefix has at most 128 that contain it."""
-    if not around:
-        return False
-    bits = BITS[prefix.family]
-    return any(
-        (prefix.family, prefix.number >> bits - length << bits - length, length) in around
-        for length in range(prefix.length, -1, -1)
-    )
-
-
-def collapsed(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return the same addresses in as few prefixes as possible, in order."""
-    networks = [ip_network(one) for one in prefixes]
-    four = collapse_addresses(one for one in networks if one.version == 4)
-    six = collapse_addresses(one for one in networks if one.version == 6)
-    return (*map(str, four), *map(str, six))
