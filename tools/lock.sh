@@ -25,7 +25,7 @@ compile() {
 }
 
 compile requirements.lock --extra server "$@"
-compile requirements-dev.lock --extra server --extra dev --constraint requirements.lock "$@"
+compile requirements-dev.lock --extra server --extra vpp --extra dev --constraint requirements.lock "$@"
 printf 'neutron==29.0.0\npyuwsgi\n' >build/openstack.in
 compile requirements-openstack.lock build/openstack.in --extra server --extra openstack --constraint requirements.lock "$@"
 git diff --stat -- requirements.lock requirements-dev.lock requirements-openstack.lock 2>/dev/null || true

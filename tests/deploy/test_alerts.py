@@ -14,10 +14,11 @@ import yaml
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.report.worker import ReporterMetrics
 from holdfast.balancer.announce.worker import AnnounceMetrics
-from holdfast.balancer.dataplane.dry_run import DryRunDataplane
+from holdfast.balancer.dataplane.vpp.dataplane import VppDataplane
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.probing.worker import ProberMetrics
 from holdfast.balancer.traffic import TrafficMeter
+from holdfast.config.sections.vpp import VppSettings
 from holdfast.model.base.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.commands import gather, of_report
@@ -74,7 +75,7 @@ def test_every_alert_uses_metrics_that_exist() -> None:
     ReporterMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     AnnounceMetrics(metrics.registry)
-    TrafficMeter(DryRunDataplane(), metrics.registry)
+    TrafficMeter(VppDataplane(VppSettings(), Path("/nowhere")), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text(), "agent-status": status.text()}) + of_report([])
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))

@@ -33,6 +33,14 @@ class CountsWrites(Protocol):
     def writes(self) -> int: ...
 
 
+@runtime_checkable
+class CountsTotals(Protocol):
+    """A dataplane that counts packets by what it did with them, over all VIPs."""
+
+    @property
+    def totals(self) -> Mapping[str, int]: ...
+
+
 class TrafficMeter:
     """Registers itself as a collector. The reconciler increments `disturbances`."""
 
@@ -75,6 +83,12 @@ class TrafficMeter:
             unanswered.add_metric(place, passed.unanswered)
         yield from (opened, packets, octets, flows, unanswered)
         yield from self._fill()
+        if isinstance(self._dataplane, CountsTotals):
+            did = "Packets to all VIPs in VPP: of established or new flows, untracked, or without a server (dropped)."
+            totals = CounterMetricFamily("holdfast_vpp_packets", did, labels=["result"])
+            for result, count in self._dataplane.totals.items():
+                totals.add_metric([result], count)
+            yield totals
         disturbed = "Times that another program changed or removed what is programmed."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbances)
         if isinstance(self._dataplane, CountsWrites):

@@ -66,6 +66,10 @@ class VipSettings:
     """Number of buckets; 0 where it cannot be told."""
     algorithm: int = ALGORITHM
     """Version of the way from weights to buckets."""
+    encapsulation: str = ""
+    """How packets reach a backend of a plane that tunnels: `gre`, `l3dsr`; empty where the plane rewrites addresses."""
+    dscp: int = 0
+    """l3dsr: mark by which backends know the VIP."""
     damaged: bool = False
     """The rules of the VIP differ from what this version writes. A damaged VIP is never wanted, so it is repaired or
     removed."""
@@ -98,6 +102,14 @@ key of an object depends on that object alone; its value may depend on all of th
 def as_wanted(_vip: Vip, objects: Objects) -> Objects:
     """Canonical form in a dataplane that can hold everything."""
     return objects
+
+
+def unencapsulated(_vip: Vip, objects: Objects) -> Objects:
+    """Canonical form in a dataplane that rewrites addresses instead of encapsulating packets."""
+    return [
+        (key, replace(value, encapsulation="", dscp=0) if isinstance(value, VipSettings) else value)
+        for key, value in objects
+    ]
 
 
 def filled(held: Value, wanted: Value) -> Value:

@@ -13,7 +13,7 @@ from holdfast import __version__
 from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.worker import ANNOUNCE
 from holdfast.balancer.commands.control import BalancerCommands
-from holdfast.balancer.dataplane.api import VipDataplane
+from holdfast.balancer.dataplane.api import Disconnects, VipDataplane
 from holdfast.balancer.dataplane.open import open_dataplane
 from holdfast.balancer.desired.state import BalancerState
 from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
@@ -211,15 +211,13 @@ def changes(before: Services, after: Services) -> dict[str, int]:
 
 
 async def reconcile_vips(worker: Worker) -> None:
-    dataplane, prober = (
-        open_dataplane(worker.config.balancer.dataplane),
-        ProberClient(worker.paths.socket(PROBES_SOCKET)),
-    )
-    if worker.config.balancer.source == "file":
-        await BalancerJob(worker, dataplane, prober).run()
-        return
-    store = open_store(worker.config.store)
+    dataplane = open_dataplane(worker.config.balancer.dataplane, worker.paths.state)
+    prober = ProberClient(worker.paths.socket(PROBES_SOCKET))
+    store = None if worker.config.balancer.source == "file" else open_store(worker.config.store)
     try:
         await BalancerJob(worker, dataplane, prober, store).run()
     finally:
-        await store.close()
+        if isinstance(dataplane, Disconnects):
+            await dataplane.disconnect()
+        if store is not None:
+            await store.close()

@@ -105,6 +105,13 @@ class FlowTracer(Protocol):
 
 
 @runtime_checkable
+class Disconnects(Protocol):
+    """A dataplane that has to be told when this process ends."""
+
+    async def disconnect(self) -> None: ...
+
+
+@runtime_checkable
 class ChurnPredictor(Protocol):
     """A dataplane that spreads flows in its own way, and knows what a change moves."""
 

@@ -60,7 +60,13 @@ class ResolvedFrontend:
 
     @property
     def settings(self) -> VipSettings:
-        return VipSettings(sticky=self.config.src_ip_sticky, table_size=self.config.table_size)
+        config = self.config
+        return VipSettings(
+            sticky=config.src_ip_sticky,
+            table_size=config.table_size,
+            encapsulation=config.encapsulation or "",
+            dscp=config.dscp,
+        )
 
     def backends(self) -> Iterable[str]:
         return (name for pool in self.pools for name, _ in pool)

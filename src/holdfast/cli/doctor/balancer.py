@@ -15,6 +15,7 @@ from holdfast.balancer.dataplane.open import refusal
 from holdfast.cli.common.control_socket import send_command
 from holdfast.cli.daemons.balancer import WORKER
 from holdfast.cli.doctor import Finding, Severity
+from holdfast.cli.doctor.vpp import examine_vpp
 from holdfast.config.sections.balancer import BalancerSettings
 
 _FORWARDING = {
@@ -27,7 +28,11 @@ _MIN_UNANSWERED = 5
 
 def examine(config: BalancerSettings, runtime: Path) -> Iterator[Finding]:
     """Check the dataplane, forwarding and replies; yields nothing if no balancer is configured."""
-    if config.dataplane.kind != "nftables" or not (config.frontends or config.source == "etcd"):
+    if not (config.frontends or config.source == "etcd"):
+        return
+    if config.dataplane.kind == "vpp":
+        yield from examine_vpp(config)
+    if config.dataplane.kind != "nftables":
         return
     sentence = refusal(config.dataplane)
     if sentence is not None:

@@ -11,6 +11,8 @@ from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, ScalarKi
 from holdfast.config.schema.scalars import Unfit, closest, quote, show_duration
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.config.sections.vpp import VppSettings
+from holdfast.config.sections.vpp_limits import limits
 
 
 def _table_name(given: str) -> str:
@@ -26,8 +28,11 @@ class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
     """Dataplane of the balancer."""
 
     kind: Annotated[
-        Literal["nftables", "dry-run"],
-        FieldDoc("The dataplane: `nftables` programs the kernel, `dry-run` only logs what it would do."),
+        Literal["nftables", "vpp", "dry-run"],
+        FieldDoc(
+            "The dataplane: `nftables` programs the kernel, `vpp` the lb plugin of a VPP, `dry-run` only logs what it "
+            "would do."
+        ),
     ] = "nftables"
     table: Annotated[
         TableName,
@@ -50,6 +55,7 @@ class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
             "through the balancer; backends no longer see the addresses of clients."
         ),
     ] = False
+    vpp: VppSettings = VppSettings()
 
 
 class BalancerPart(Section, frozen=True, kw_only=True):
@@ -134,6 +140,10 @@ class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
             yield from self._member_conflicts(name, frontend)
         yield from self._duplicate_frontends()
         yield from self._announced_dry_runs()
+        if self.dataplane.kind == "vpp":
+            yield from limits(self.frontends, self.backends, self.dataplane.vpp.table_length)
+        else:
+            yield from self._encapsulated()
         if self.source == "file":
             yield from self._only_with_etcd()
 
@@ -188,6 +198,12 @@ class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
             if frontend.announce is not None and self.dataplane.kind == "dry-run":
                 sentence = "would attract traffic that a dry-run dataplane drops: remove it"
                 yield FieldConflict((f"frontends.{name}.announce", "dataplane.kind"), sentence)
+
+    def _encapsulated(self) -> Iterator[FieldConflict]:
+        for name, frontend in self.frontends.items():
+            if frontend.encapsulation is not None:
+                sentence = "is for balancer.dataplane.kind: vpp; other dataplanes rewrite addresses: remove it"
+                yield FieldConflict((f"frontends.{name}.encapsulation", "dataplane.kind"), sentence)
 
     def _only_with_etcd(self) -> Iterator[FieldConflict]:
         for name, backend in self.backends.items():

@@ -190,6 +190,23 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
             "all new flows; established ones stay."
         ),
     ] = DEFAULT_TABLE_SIZE
+    encapsulation: Annotated[
+        Literal["gre", "l3dsr"] | None,
+        FieldDoc(
+            "vpp: how packets reach backends: `gre`, or `l3dsr`, which marks them with `dscp` (IPv4 only); `null` for "
+            "`gre`. A change rebuilds the VIP."
+        ),
+    ] = None
+    dscp: Annotated[
+        Unsigned,
+        FieldDoc(
+            "vpp: mark by which backends know this frontend, for `encapsulation: l3dsr`.",
+            small="there is no such mark",
+            big="there is no such mark",
+            least=0,
+            most=63,
+        ),
+    ] = 0
     announce: Annotated[Announce | None, FieldDoc("Announcement of the address; `null` for none.")] = None
 
     def __post_init__(self) -> None:

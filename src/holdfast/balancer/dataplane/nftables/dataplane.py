@@ -34,7 +34,7 @@ from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, VipCont
 from holdfast.balancer.dataplane.nftables.tracking_table import tracked_flows
 from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpdate, steps
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.vip import Objects, Value, Vip, VipKey, VipSettings, as_wanted
+from holdfast.balancer.vip import Objects, Value, Vip, VipKey, VipSettings, unencapsulated
 from holdfast.reconcile import Away, Change
 
 log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class NftablesDataplane:
         self._poll_took = 0.0
 
     def canonical(self, vip: Vip, objects: Objects) -> Objects:
-        return as_wanted(vip, objects)
+        return unencapsulated(vip, objects)
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         def contents(_kernel: NftConnection, cache: TableCache) -> dict[VipKey, Value]:
