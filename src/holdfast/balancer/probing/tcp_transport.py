@@ -59,7 +59,7 @@ class TcpTransport(SocketTransport):
             self._receive(probe, probe.sock)
 
     def _opened(self, probe: Probe, sock: socket.SocketType, events: int) -> None:
-        # A call into the kernel costs as much as a tenth of a probe: none is made that cannot find anything.
+        # Runs for every probe: no call into the kernel that cannot find anything.
         number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if events & select.EPOLLERR else 0
         if number:
             self._end(probe, ProbeVerdict(False, ProbeCode.L4CON, os.strerror(number)))
