@@ -21,11 +21,11 @@ def configuration(frontends: int) -> list[str]:
         "balancer:",
         "  startup-min-delay: 100ms",
         "  startup-max-delay: 200ms",
-        "  dataplane: {kind: nftables, table-size: 251}",
+        "  dataplane: {kind: nftables}",
         "  healthchecks: {web: {type: tcp, interval: 100ms, timeout: 1s}}",
         "  backends: {one: {address: 127.0.0.1, port: 9, healthcheck: web}}",
         "  frontends:",
-        *[f"    f{n}: {{address: 192.0.2.{n}, port: 80, {pool}}}" for n in range(1, frontends + 1)],
+        *[f"    f{n}: {{address: 192.0.2.{n}, port: 80, table-size: 1021, {pool}}}" for n in range(1, frontends + 1)],
     ]
 
 
