@@ -106,17 +106,13 @@ def test_a_port_whose_status_neutron_cannot_write_does_not_keep_others_from_thei
     for port in (bad, good):
         cloud.up(port)
     cloud.eventually(lambda: cloud.show(bad)["status"] == cloud.show(good)["status"] == "ACTIVE", "both are ACTIVE")
-    refuse = f"IF NEW.id = '{bad['id']}' AND NEW.status = 'DOWN' THEN SIGNAL SQLSTATE '45000'; END IF"
-    cloud.fleet.sql(f"CREATE TRIGGER refuse BEFORE UPDATE ON ports FOR EACH ROW {refuse}")
 
-    try:
+    with cloud.fleet.refusing_down(bad["id"]):
         for port in (bad, good):
             cloud.down(port)
         cloud.eventually(lambda: cloud.show(good)["status"] == "DOWN", "the good port is DOWN")
         cloud.eventually(lambda: "Neutron refused it" in cloud.fleet.workers.output, "the refusal is logged")
         assert cloud.show(bad)["status"] == "ACTIVE"
-    finally:
-        cloud.fleet.sql("DROP TRIGGER refuse")
 
     cloud.eventually(lambda: cloud.show(bad)["status"] == "DOWN", "the bad port is DOWN after a retry")
 

@@ -238,11 +238,12 @@ def test_a_full_store_keeps_its_leader() -> None:
     duo(story)
 
 
-def test_a_leader_of_a_full_store_can_step_down() -> None:
+@pytest.mark.parametrize("to", ["", "b"])
+def test_a_leader_of_a_full_store_can_step_down(to: str) -> None:
     async def story(two: Duo) -> None:
         two.world.store.run_out_of_space()
         assert two.a.elector is not None
-        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30))
+        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30), to)
         await asyncio.sleep(1)
         assert two.judge.led is None
         two.world.store.regain_space()

@@ -432,7 +432,10 @@ class Elector:
         """The key that lets other servers hold back; it expires by itself."""
         if not successor:
             return []
-        lease = await self._store.grant(_RESERVED_FOR)
+        try:
+            lease = await self._store.grant(_RESERVED_FOR)
+        except NoSpace:
+            return []  # C35: a store that is out of space grants no lease; any server may take over
         return [Put(self._handover_key, HANDOVER.encode(Handover(successor, self._me.name)), lease)]
 
     async def _delete_key(

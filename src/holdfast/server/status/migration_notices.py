@@ -143,7 +143,9 @@ class MigrationNotices:
     ) -> None:
         clock, region = context.clock, kind.rules.region
         prefix = MIGRATION.prefix(region)
-        self.mirror: Mirror[Migration] = Mirror(store, prefix, _decode, now=clock.now)
+        self.mirror: Mirror[Migration] = Mirror(
+            store, prefix, _decode, own=kind.mirror.own, now=clock.now
+        )  # protection: C38
         target = ObservedTarget(kind.observed, kind.run_in_thread, fence, KIND, prefix, Notified(""), clock)
         self.target = target
         self.reconciler: Reconciler[bytes, Notified] = Reconciler(

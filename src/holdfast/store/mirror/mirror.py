@@ -75,7 +75,7 @@ class Mirror(Generic[T]):
         self._store = store
         self.prefixes = (prefix,) if isinstance(prefix, bytes) else tuple(prefix)
         self._decode = decode
-        self._own = own
+        self.own = own
         self._now = now
         self._gather = gather
         self._keep_created = keep_created
@@ -208,7 +208,7 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follow the store for ever. While the store is unreachable, everything stays as it is."""
-        watch = self._store.watch(*self.prefixes, own=self._own, held=_Held(self), parts=True, gather=self._gather)
+        watch = self._store.watch(*self.prefixes, own=self.own, held=_Held(self), parts=True, gather=self._gather)
         async for seen in watch:
             self._settled = False
             if isinstance(seen, Snapshot):

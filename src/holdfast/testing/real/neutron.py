@@ -214,6 +214,13 @@ class NeutronFleet:
         self.sql("CREATE DATABASE neutron CHARACTER SET utf8mb3", database="")
         manage = str(self._venv / "bin" / "neutron-db-manage")
         run([manage, "--config-file", str(self.home / "neutron.conf"), "upgrade", "heads"])
+        # Made now: a change of the table under a running API makes a request of it fail with 500.
+        self.sql("CREATE TABLE refused_by_tests (port_id VARCHAR(36) PRIMARY KEY)")
+        refuse = "NEW.status = 'DOWN' AND NEW.id IN (SELECT port_id FROM refused_by_tests)"
+        self.sql(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON ports FOR EACH ROW "
+            f"IF {refuse} THEN SIGNAL SQLSTATE '45000'; END IF"
+        )
         self.database.copy(self._migrated)
         self.start_database()
         self.workers.start()
@@ -333,6 +340,15 @@ class NeutronFleet:
                 yield
             finally:
                 holder.stdin.close()
+
+    @contextlib.contextmanager
+    def refusing_down(self, port: str) -> Iterator[None]:
+        """Have the database refuse to set this port DOWN until the block ends."""
+        self.sql(f"INSERT INTO refused_by_tests VALUES ('{port}')")  # noqa: S608 -- an id of our own
+        try:
+            yield
+        finally:
+            self.sql("DELETE FROM refused_by_tests")
 
     def waits_for_lock(self, statement: str, *, in_snapshot: bool = False) -> bool:
         """True while a statement that contains this text waits for a lock on a table, in a snapshot that is open."""
