@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,21 @@ def wait_state(daemon: Path, worker: str, wanted: str) -> None:
         raise AssertionError(f"{late}\n{holdfast(daemon, 'status').output}") from late
 
 
+def wait_page(daemon: Path, shows: Callable[[Result], bool], what: str) -> Result:
+    """Wait until `holdfast status` shows that, and return it; else show the page that does not."""
+    pages: list[Result] = []
+
+    def is_shown() -> bool:
+        pages.append(holdfast(daemon, "status"))
+        return shows(pages[-1])
+
+    try:
+        wait_until(is_shown, what, within=PATIENCE)
+    except TimeoutError as late:
+        raise AssertionError(f"{late}\n{pages[-1].output}") from late
+    return pages[-1]
+
+
 def test_it_holds_everything_over_a_restart_with_etcd_away_until_it_is_resumed(small: RealFleet) -> None:
     etcd, agent, remembered = small.cluster.members[0], small.agents["h1"], small.home / "state" / "h1" / "intents"
     host, server = small.runtime / "h1", small.runtime / "s1"
@@ -56,13 +71,13 @@ def test_it_holds_everything_over_a_restart_with_etcd_away_until_it_is_resumed(s
     small.place({7: None, 8: 1})
     agent.start()
     wait_state(host, "peers", "waiting: a complete list")
-    assert "moving racks" in holdfast(host, "status").stdout, "it is remembered without etcd"
+    wait_page(host, lambda page: "moving racks" in page.stdout, "it is remembered without etcd")
     etcd.start()
     wait_state(host, "peers", "paused")
     wait_state(server, "syncer", "held: intent")
     assert len(small.wrong_routes()) == 2, "one to delete and one to create, and neither is done"
-    status = holdfast(small.runtime, "status")
-    assert status.exit_code == 0, "it has an end, so nobody has to do anything"
+    # Once every worker has recovered from the loss of etcd.
+    status = wait_page(small.runtime, lambda page: page.exit_code == 0, "it has an end, so nobody has to do anything")
     assert "paused by" in status.stdout
     assert "To release: holdfast resume fleet" in status.stdout
     assert holdfast(server, "resume", "fleet").exit_code == 0
