@@ -280,7 +280,7 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         b"/holdfast/v1/no-region/servers/ctl-1",
         (
             b'{"host":"ctl-1","pid":7,"boot_id":"b","pid_namespace":"pid:[1]","version":"0.3.1",'
-            b'"since":"2026-11-15T12:00:00Z","database":true,"warm":true,"stands":true,'
+            b'"since":"2026-11-15T12:00:00Z","database":true,"failed":"","warm":true,"stands":true,'
             b'"rests":"","lag_s":0.0,"pauses":[],"workers":{"syncer":{"healthy":true,"state":"ok"}}}'
         ),
     ),

@@ -17,7 +17,7 @@ from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.model.control.server import Server
+from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.reconcile import Away
 from holdfast.runtime.daemon.board import Cell
 from holdfast.server.election.elector import Elector
@@ -118,6 +118,9 @@ class SimServer:
         self.seen: list[Seen] = []
         """Told whatever the elector shows."""
         self.has_database: Callable[[], bool] = lambda: True
+        self.can_lead: Callable[[], bool] = lambda: True
+        """False: a leader's work fails in the database although a trial succeeds, as without a privilege."""
+        self.ability = Ability()
         """Whether the database answers this server."""
         self.stubborn = 0.0
         """For how many seconds work ignores that it was cancelled."""
@@ -214,14 +217,12 @@ class SimServer:
 
     async def _give_way(self, me: Leader, elector: Elector, registrar: Registrar, trial: DatabaseTrial) -> None:
         """Check every second what this server is able to do, as the elector's worker does."""
-        ability = Ability()
+        self.ability = Ability()
         while True:
             await asyncio.sleep(1)
             leads, now = elector.state.phase is ElectionPhase.LEADING, self.clock.now()
-            if leads and not self.has_database():
-                trial.failed("the syncer waits for it")
-            ability = ability.updated(self._report(me, trial), registrar.others, now)
-            if leads and successor(ability, registrar.others, now) is not None:
+            self.ability = self.ability.updated(self._report(me, trial), registrar.others, now, leads=leads)
+            if leads and successor(self.ability, registrar.others, now) is not None:
                 elector.leave(LossReason.HANDED_OVER)
 
     def _is_dead(self, me: Leader) -> Callable[[Leader | Server], bool]:
@@ -247,6 +248,11 @@ class SimServer:
 
     def _report(self, me: Leader, trial: DatabaseTrial) -> Server:
         phase = None if self.elector is None else self.elector.state.phase
+        # A leader's syncer uses the database; a follower knows only what its trial has shown.
+        shown = trial.state.value
+        if phase is ElectionPhase.LEADING:
+            shown = "ok" if self.has_database() and self.can_lead() else "waiting: database"
+        healthy = not shown.startswith("waiting")
         return Server(
             host=me.host,
             pid=me.pid,
@@ -254,8 +260,9 @@ class SimServer:
             pid_namespace=me.pid_namespace,
             version="1",
             since=self.clock.wall(),
-            # A leader's syncer uses the database; a follower knows only what its trial has shown.
-            database=self.has_database() if phase is ElectionPhase.LEADING else trial.state is TrialState.SUCCEEDED,
+            database=healthy and shown != TrialState.UNTRIED.value,
+            failed=self.ability.failed,
+            workers={"syncer": WorkerHealth(healthy, shown)},
             stands=phase is not ElectionPhase.RESTING,
         )
 

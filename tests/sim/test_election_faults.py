@@ -229,3 +229,29 @@ def test_C45_a_leader_whose_database_is_away_gives_way_to_a_server_whose_trial_s
         assert pair.leads(pair.other), "the old leader stays unable until a trial has succeeded"
 
     tell(tale, seeds=range(2))
+
+
+@fault("C45", without="holdfast.server.election.handover:Ability.remembered_failure", returns="")
+def test_C45_leadership_does_not_wander_when_every_leader_fails_at_what_no_trial_notices() -> None:
+    async def tale(pair: Pair) -> None:
+        pair.leader.can_lead = pair.other.can_lead = lambda: False
+        await pair.world.until(lambda: pair.leads(pair.other), within=seconds(90))
+        led = pair.fleet.judge.led
+        assert led is not None
+        for _ in range(1_800):
+            await asyncio.sleep(1)
+            assert pair.fleet.judge.led is led, "leadership wanders"
+
+    tell(tale, seeds=range(2))
+
+
+def test_C45_a_server_that_failed_as_leader_is_able_again_once_its_failed_trial_succeeds() -> None:
+    async def tale(pair: Pair) -> None:
+        pair.leader.has_database = lambda: False
+        await pair.world.until(lambda: pair.leads(pair.other), within=seconds(90))
+        await asyncio.sleep(120)
+        pair.leader.has_database = lambda: True
+        pair.other.has_database = lambda: False
+        await pair.world.until(lambda: pair.leads(pair.leader), within=seconds(120))
+
+    tell(tale, seeds=range(2))

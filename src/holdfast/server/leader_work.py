@@ -92,10 +92,6 @@ class LeaderWork(ABC):
         """State that the worker shows on a server that does not lead."""
         return "following"
 
-    def term_ended(self, state: str) -> None:
-        """Called when the work of a term has ended, with the last state that it showed."""
-        return
-
     async def tick(self, *, following: bool) -> None:
         """Called every second; `following` is false while this server leads or its term's work is still stopping."""
         return
@@ -114,7 +110,6 @@ class LeaderWork(ABC):
             try:
                 await work
             finally:
-                self.term_ended(self.worker.vitals.state)
                 self._follow()
         finally:
             self._in_term = False

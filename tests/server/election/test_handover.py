@@ -9,7 +9,15 @@ import pytest
 
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.server.election.handover import ABLE_FOR, PATIENCE, Ability, HandoverRefused, able_successors, successor
+from holdfast.server.election.handover import (
+    ABLE_FOR,
+    PATIENCE,
+    TRIAL_FAILED,
+    Ability,
+    HandoverRefused,
+    able_successors,
+    successor,
+)
 from holdfast.testing.fault import fault
 
 NOW = Instant(1_000_000_000_000)
@@ -32,28 +40,33 @@ ABLE, NO_DATABASE, SICK = server(), server(database=False), server(healthy=False
 
 
 def test_an_able_leader_never_hands_over() -> None:
-    assert successor(Ability().updated(ABLE, {"b": ABLE}, NOW), {"b": ABLE}, NOW + seconds(1_000)) is None
+    assert successor(Ability().updated(ABLE, {"b": ABLE}, NOW, leads=True), {"b": ABLE}, NOW + seconds(1_000)) is None
 
 
 def test_inability_counts_from_its_beginning() -> None:
-    ability = Ability().updated(NO_DATABASE, {}, NOW).updated(SICK, {}, NOW + seconds(50))
+    ability = Ability().updated(NO_DATABASE, {}, NOW, leads=True).updated(SICK, {}, NOW + seconds(50), leads=True)
     assert ability.unable_since == NOW
 
 
 def test_a_moment_of_ability_starts_the_count_again() -> None:
-    ability = Ability().updated(SICK, {}, NOW).updated(ABLE, {}, NOW + seconds(50)).updated(SICK, {}, NOW + seconds(51))
+    ability = (
+        Ability()
+        .updated(SICK, {}, NOW, leads=True)
+        .updated(ABLE, {}, NOW + seconds(50), leads=True)
+        .updated(SICK, {}, NOW + seconds(51), leads=True)
+    )
     assert ability.unable_since == NOW + seconds(51)
 
 
 def test_an_unable_leader_hands_over_after_its_patience_to_the_first_able_server() -> None:
     others = {"d": ABLE, "b": SICK, "c": ABLE}
-    ability = Ability().updated(NO_DATABASE, others, NOW)
+    ability = Ability().updated(NO_DATABASE, others, NOW, leads=True)
     assert successor(ability, others, NOW + PATIENCE - seconds(1)) is None
     assert successor(ability, others, NOW + PATIENCE) == "c"
 
 
 def test_a_database_that_is_unreachable_for_all_servers_causes_no_handover() -> None:
-    ability = Ability().updated(NO_DATABASE, {"b": NO_DATABASE}, NOW)
+    ability = Ability().updated(NO_DATABASE, {"b": NO_DATABASE}, NOW, leads=True)
     assert successor(ability, {"b": NO_DATABASE}, NOW + seconds(1_000)) is None
 
 
@@ -61,16 +74,55 @@ def test_a_database_that_is_unreachable_for_all_servers_causes_no_handover() -> 
 def test_C45_a_database_that_is_back_for_a_follower_first_causes_no_handover_yet() -> None:
     ability, away = Ability(), {"b": NO_DATABASE}
     for age in range(600):
-        ability = ability.updated(NO_DATABASE, away, NOW + seconds(age))
+        ability = ability.updated(NO_DATABASE, away, NOW + seconds(age), leads=True)
     back = NOW + seconds(600)
-    ability = ability.updated(NO_DATABASE, {"b": ABLE}, back)
+    ability = ability.updated(NO_DATABASE, {"b": ABLE}, back, leads=True)
     assert successor(ability, {"b": ABLE}, back + ABLE_FOR - seconds(1)) is None
     assert successor(ability, {"b": ABLE}, back + ABLE_FOR) == "b", "it is back for the follower only"
 
 
+FAILED = msgspec.structs.replace(
+    NO_DATABASE, workers={"syncer": WorkerHealth(healthy=False, state="waiting: database")}
+)
+FAILED_TRIAL = msgspec.structs.replace(NO_DATABASE, workers={"syncer": WorkerHealth(healthy=False, state=TRIAL_FAILED)})
+
+
+@fault("C45", without="holdfast.server.election.handover:Ability.remembered_failure", returns="")
+def test_C45_a_server_that_failed_as_leader_stays_unable_although_its_trials_succeed() -> None:
+    ability = Ability().updated(FAILED, {}, NOW, leads=True)
+    ability = ability.updated(FAILED, {}, NOW + seconds(1), leads=False)  # its work is being cancelled
+    for age in range(2, 3_600):
+        ability = ability.updated(ABLE, {}, NOW + seconds(age), leads=False)
+    report = msgspec.structs.replace(ABLE, failed=ability.failed)
+    assert not report.able
+    assert report.why_not == "it failed as leader (syncer waiting: database)"
+
+
+def test_a_server_that_failed_as_leader_is_able_again_once_it_leads_with_success() -> None:
+    ability = Ability().updated(FAILED, {}, NOW, leads=True).updated(ABLE, {}, NOW + seconds(1), leads=False)
+    assert ability.failed
+    ability = ability.updated(ABLE, {}, NOW + seconds(2), leads=True)
+    assert not ability.updated(ABLE, {}, NOW + seconds(3), leads=False).failed
+
+
+def test_a_server_that_failed_as_leader_is_able_again_once_a_trial_that_failed_succeeds() -> None:
+    ability = Ability().updated(FAILED, {}, NOW, leads=True).updated(FAILED_TRIAL, {}, NOW + seconds(1), leads=False)
+    assert ability.failed
+    assert not ability.updated(ABLE, {}, NOW + seconds(2), leads=False).failed
+
+
+def test_a_leader_whose_worker_crashes_again_and_again_has_failed() -> None:
+    assert Ability().updated(SICK, {}, NOW, leads=True).failed == "syncer crash-looping"
+
+
+def test_a_leader_that_waits_for_the_store_has_not_failed() -> None:
+    waiting = msgspec.structs.replace(ABLE, workers={"syncer": WorkerHealth(healthy=False, state="waiting: store")})
+    assert not Ability().updated(waiting, {}, NOW, leads=True).failed
+
+
 def test_there_is_no_handover_to_a_server_that_would_not_take_over() -> None:
     paused = msgspec.structs.replace(ABLE, stands=False)
-    ability = Ability().updated(NO_DATABASE, {"b": paused, "c": ABLE}, NOW)
+    ability = Ability().updated(NO_DATABASE, {"b": paused, "c": ABLE}, NOW, leads=True)
     assert successor(ability, {"b": paused}, NOW + PATIENCE) is None
     assert successor(ability, {"b": paused, "c": ABLE}, NOW + PATIENCE) == "c"
 

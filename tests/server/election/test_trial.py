@@ -30,12 +30,3 @@ def test_a_failed_trial_makes_it_unable_until_one_succeeds() -> None:
     database.away = False
     asyncio.run(trial.once())
     assert (trial.state, trial.error) == (TrialState.SUCCEEDED, "")
-
-
-def test_a_leader_that_failed_is_unable_until_a_trial_succeeds() -> None:
-    trial = DatabaseTrial(Database().attempt)
-    asyncio.run(trial.once())
-    trial.failed("it was away when the term of this server ended")
-    states = [trial.state]
-    asyncio.run(trial.once())
-    assert [*states, trial.state] == [TrialState.FAILED, TrialState.SUCCEEDED]

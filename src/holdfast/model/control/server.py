@@ -39,6 +39,8 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     since: Moment
     database: bool
     """The database of the inventory answers."""
+    failed: str = ""
+    """Reason for which it failed when it last led; empty once it has succeeded (C45)."""
     warm: bool = False
     """Its mirrors are complete, so that it can take over at once."""
     stands: bool = True
@@ -55,9 +57,14 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         force_setattr(self, "since", utc(self.since))
 
     @property
+    def works(self) -> bool:
+        """Database and workers are healthy now, in the role that it has."""
+        return self.database and all(worker.healthy for worker in self.workers.values())
+
+    @property
     def able(self) -> bool:
         """It can do the work of a leader now (C33)."""
-        return self.database and all(worker.healthy for worker in self.workers.values())
+        return self.works and not self.failed
 
     @property
     def eligible(self) -> bool:
@@ -71,6 +78,8 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         reasons += sorted(f"{name} {worker.state}" for name, worker in self.workers.items() if not worker.healthy)
         if not self.database and not any("database" in reason for reason in reasons):
             reasons.append("it has not reached the database yet")
+        if self.failed and self.works:
+            reasons.append(f"it failed as leader ({self.failed})")
         return ", ".join(reasons)
 
 

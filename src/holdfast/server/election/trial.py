@@ -1,8 +1,8 @@
 """Database trial: a server that does not lead tries the database itself, so that it claims no ability that it lacks.
 
 Without it, a follower that never uses the database looked able, and a database that was away for everybody made
-leadership wander from server to server (C45). A server is unable until its first trial has succeeded, and a server
-that failed as leader is unable until another trial has.
+leadership wander from server to server (C45). A server is unable until its first trial has succeeded. A failure of a
+leader that its trials do not notice is remembered by `handover`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import structlog
 
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
+from holdfast.server.election.handover import TRIAL_FAILED
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +28,7 @@ class TrialState(Enum):
     """Result of the last trial. The value is the state that a follower's worker shows."""
 
     UNTRIED = "starting"
-    FAILED = "waiting: database"
+    FAILED = TRIAL_FAILED
     SUCCEEDED = "following"
 
 
@@ -43,8 +44,7 @@ class DatabaseTrial:
     def state(self) -> TrialState:
         return follower_state(self._last)
 
-    def failed(self, error: str) -> None:
-        """Note that the database failed: in a trial, or in the work of a leader."""
+    def _failed(self, error: str) -> None:
         if self._last is not TrialState.FAILED:
             log.warning("database is unreachable; this server cannot take over", error=error)
         self._last, self.error = TrialState.FAILED, error
@@ -54,9 +54,9 @@ class DatabaseTrial:
             async with asyncio.timeout(_WITHIN.total_seconds()):
                 await self._attempt()
         except TimeoutError:
-            self.failed(f"no answer within {_WITHIN.total_seconds():g} s")
+            self._failed(f"no answer within {_WITHIN.total_seconds():g} s")
         except Away as away:
-            self.failed(str(away))
+            self._failed(str(away))
         else:
             if self._last is TrialState.FAILED:
                 log.info("database is reachable again; this server can take over")

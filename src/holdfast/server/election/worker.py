@@ -267,6 +267,7 @@ class ElectorJob:
             version=__version__,
             since=self._since,
             database=not any(_lacks_database(one) for one in workers),
+            failed=self._ability.failed,
             warm=all(one.warm for one in workers if one.phase != "completed"),
             stands=self.elector.state.phase is not ElectionPhase.RESTING,
             rests=self._why_resting(),
@@ -280,9 +281,10 @@ class ElectorJob:
             await asyncio.sleep(_HEALTH_EVERY.total_seconds())
             self._apply_pause()
             now = self._worker.clock.now()
-            self._ability = self._ability.updated(self._report(), self.registrar.others, now)
+            leads = self.elector.state.phase is ElectionPhase.LEADING
+            self._ability = self._ability.updated(self._report(), self.registrar.others, now, leads=leads)
             better = successor(self._ability, self.registrar.others, now, self._patience, self._able_for)
-            if better is not None and self.elector.state.phase is ElectionPhase.LEADING:
+            if better is not None and leads:
                 log.warning("this server cannot do a leader's work; handing over", to=better)
                 self.elector.leave(LossReason.HANDED_OVER)
 
@@ -438,7 +440,7 @@ def _state(state: Election, *, success: bool) -> str:
 def _lacks_database(worker: WorkerReport) -> bool:
     """True for a worker that waits for the database, and for a syncer that has not tried it yet (C45)."""
     untried = worker.name == "syncer" and worker.state == TrialState.UNTRIED.value
-    return untried or worker.state == TrialState.FAILED.value
+    return untried or worker.state in (TrialState.FAILED.value, "waiting: database")
 
 
 def _health(worker: WorkerReport) -> WorkerHealth:

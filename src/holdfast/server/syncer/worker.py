@@ -22,7 +22,7 @@ from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server import server_name
 from holdfast.server.election.leadership import Leadership, Leading
-from holdfast.server.election.trial import DatabaseTrial, TrialState
+from holdfast.server.election.trial import DatabaseTrial
 from holdfast.server.identity.gate import IDENTITY_CELL, IdentityCell
 from holdfast.server.leader_work import LeaderWork, idle_without_inventory
 from holdfast.server.syncer.adopt import AdoptCommands, report_progress
@@ -81,11 +81,6 @@ class SyncerWorker(LeaderWork):
 
     def follower_state(self) -> str:
         return self._trial.state.value
-
-    def term_ended(self, state: str) -> None:
-        """A term that ended while it waited for the database leaves the server unable until a trial has succeeded."""
-        if state == TrialState.FAILED.value:
-            self._trial.failed("it was away when the term of this server ended")
 
     def follower_handlers(self) -> Mapping[str, Handler]:
         return {"explain": ExplainCommands(self._syncer).answer, "adopt": self._report_adoption}
