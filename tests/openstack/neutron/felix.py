@@ -78,6 +78,12 @@ class Cloud:
         self.eventually(lambda: self.endpoint(port, host) is not None, "the endpoint is stored")
         return self.endpoint(port, host)
 
+    def handled(self, port: Any) -> None:
+        """Record a change of a port that Neutron's API did not make, and wait until the syncer has handled it."""
+        self.fleet.sql(f"INSERT INTO holdfast_outbox (kind, resource) VALUES ('port', '{port['id']}')")
+        waiting = f"SELECT id FROM holdfast_outbox WHERE resource = '{port['id']}'"
+        self.eventually(lambda: not self.fleet.sql(waiting), "the change is settled")
+
     def restart_server(self) -> None:
         """Kill neutron-periodic-workers with the server in it, start it again, and wait until it leads."""
         led = self.terms()

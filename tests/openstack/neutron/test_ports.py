@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.openstack.neutron.felix import POLICIES, SUBNETS, Cloud
+from tests.openstack.neutron.felix import ENDPOINTS, POLICIES, SUBNETS, Cloud
 
 
 def test_a_reporting_felix_is_an_agent_that_is_alive(cloud: Cloud) -> None:
@@ -49,6 +49,38 @@ def test_an_up_that_came_before_the_binding_counts_once_the_binding_is_there(clo
     cloud.fleet.put(f"ports/{port['id']}", {"binding:host_id": cloud.host})
 
     cloud.eventually(lambda: cloud.show(port)["status"] == "ACTIVE", "the port is ACTIVE")
+
+
+def test_an_endpoint_stays_while_neutron_binds_its_port_again(cloud: Cloud) -> None:
+    port = cloud.port()
+    cloud.stored(port)
+    key, before = cloud.endpoint_key(port), cloud.fleet.revision()
+
+    for number in range(5):
+        cloud.fleet.put(f"ports/{port['id']}", {"binding:profile": {"number": number}})
+    # The state between the two transactions of the last one, for as long as the syncer needs to see it.
+    binding = f"ml2_port_bindings SET vif_type = '{{}}' WHERE port_id = '{port['id']}'"
+    cloud.fleet.sql(f"UPDATE {binding.format('unbound')}")
+    cloud.handled(port)
+    cloud.fleet.sql(f"UPDATE {binding.format('tap')}")
+    cloud.handled(port)
+
+    assert cloud.fleet.gone_at(key, before) is None
+
+
+def test_a_port_that_is_bound_to_another_host_moves_in_one_transaction(cloud: Cloud) -> None:
+    other = f"{cloud.host}-other"
+    cloud.boot(other)
+    port = cloud.port()
+    cloud.stored(port)
+    before = cloud.fleet.revision()
+
+    cloud.fleet.put(f"ports/{port['id']}", {"binding:host_id": other})
+    cloud.stored(port, other)
+    cloud.eventually(lambda: cloud.endpoint(port) is None, "the endpoint has left its old host")
+
+    moved_at = cloud.fleet.revisions(ENDPOINTS)[cloud.endpoint_key(port, other)]
+    assert cloud.fleet.gone_at(cloud.endpoint_key(port), before) == moved_at
 
 
 def test_a_deleted_port_leaves_etcd(cloud: Cloud) -> None:

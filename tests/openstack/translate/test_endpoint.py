@@ -276,7 +276,7 @@ def test_the_name_that_neutron_assigns_is_an_annotation(
         {"device_owner": ""},
         {"bindings": ()},
         {"bindings": (bound(""),)},
-        {"bindings": (bound(vif_type="unbound"),)},
+        {"bindings": (bound("", vif_type="unbound"),)},
         {"bindings": (BindingRow("compute-1", "tap", "INACTIVE"),)},
     ],
     ids=str,

@@ -118,8 +118,13 @@ def test_a_migration_ends_with_the_move_and_its_source_has_moved() -> None:
     assert wanted_now(HOME, done, HERE) == AWAY
 
 
-def test_an_unbound_port_is_wanted_nowhere() -> None:
-    assert wanted_now(HOME, port(bindings=(bound(vif_type="unbound"),)), HERE) is None
+def test_a_port_without_a_host_is_wanted_nowhere() -> None:
+    assert wanted_now(HOME, port(bindings=(bound("", vif_type="unbound"),)), HERE) is None
+
+
+def test_a_port_that_neutron_binds_again_stays_and_one_that_it_binds_elsewhere_has_moved() -> None:
+    assert wanted_now(HOME, port(bindings=(bound(vif_type="unbound"),)), HERE) == HOME
+    assert wanted_now(HOME, port(bindings=(bound("compute-2", vif_type="unbound"),)), HERE) == AWAY
 
 
 def test_a_migration_to_another_target_has_moved() -> None:

@@ -3,8 +3,12 @@
 A port has up to two: the host that its active binding names, and during a live migration the host in `migrating_to` of
 that binding's profile. Inactive bindings do not count: Neutron makes them before a migration and leaves them after one.
 
-networking-calico contradicts itself here. Its hooks keep an endpoint if the port is bound or migrating; its resync also
-writes endpoints of unbound ports, with an empty host in their name if there is none. The hooks are right.
+A binding with a host counts whatever its type. Neutron binds a port again in two transactions whenever its profile,
+its host or its type changes, and between them the port is `unbound` at the host where its workload runs, or is going
+to run. A port that is really bound to no host has none in its binding.
+
+networking-calico contradicts itself here. Its hooks give up the endpoint of an unbound port for the moment between the
+two transactions; its resync writes it, with an empty host in its name if there is none.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ import msgspec
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.openstack.rows import ACTIVE, BindingRow, PortRow
 
-UNBOUND = "unbound"
 _WORKLOADS = ("compute:", "kuryr:container")
 """Owners of ports that are interfaces of workloads; ports of routers, DHCP and floating addresses have no endpoint."""
 
@@ -42,8 +45,6 @@ def places(port: PortRow) -> Places:
     if binding is None or not binding.host or not is_workload(port):
         return NOWHERE
     target = migrating_to(binding.profile)
-    if binding.vif_type == UNBOUND and not target:
-        return NOWHERE  # With a target the port is being bound again, and its workload still runs at the source.
     source = EndpointName(binding.host, "openstack", port.device_id, port.id)
     if not target or target == binding.host:
         return Places(source)

@@ -383,8 +383,17 @@ class NeutronFleet:
 
     def was_written(self, key: str, after: int) -> bool:
         """True if the key had a value at any revision after that one."""
-        asked = ({"key": _b64(key.encode()), "revision": each} for each in range(after + 1, self.revision() + 1))
-        return any("kvs" in self._cluster.members[0].ask("/v3/kv/range", each) for each in asked)
+        return any(self._past(key, after).values())
+
+    def gone_at(self, key: str, after: int) -> int | None:
+        """The first revision after that one at which the key had no value."""
+        return next((revision for revision, had_value in self._past(key, after).items() if not had_value), None)
+
+    def _past(self, key: str, after: int) -> dict[int, bool]:
+        """The revisions after that one, and whether the key had a value at each."""
+        ask, asked = self._cluster.members[0].ask, {"key": _b64(key.encode())}
+        revisions = range(after + 1, self.revision() + 1)
+        return {each: "kvs" in ask("/v3/kv/range", {**asked, "revision": each}) for each in revisions}
 
     def put_key(self, key: str, value: Any) -> None:
         self._cluster.members[0].ask(
