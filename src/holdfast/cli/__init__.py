@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import NamedTuple
 
 import click
@@ -97,5 +98,11 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
-def main() -> None:
-    """Holdfast: a network control plane that stays right through its own failures."""
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Holdfast: a network control plane that stays right through its own failures.
+
+    Exit codes: 0 good, 1 needs you, differs or is invalid, 2 wrong usage, 3 cannot tell, 4 refused.
+    """
+    if os.environ.get("NO_COLOR"):
+        context.color = False

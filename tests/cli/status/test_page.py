@@ -9,13 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.cli.common.format import paint
 from holdfast.cli.common.terms import TermOnBoard
-from holdfast.cli.status.page import exit_code, is_healthy, render
+from holdfast.cli.status.page import document, exit_code, is_healthy, render
+from holdfast.cli.status.problems import problems
 from holdfast.cli.status.view import StatusView, read_status
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board
@@ -103,9 +106,8 @@ holdfast 1.2.3   agent   03:07:09Z
 
 NEEDS YOU  0        handled by itself  0
 
-WORKER (agent)       PULSE  STATE                 BACKLOG     LAG  RESTARTS 24h
-seed                     –  completed                   –       –  0
-routes               0.4 s  ok                     12,345   2.0 s  0
+DAEMON              PULSE  STATE                   BACKLOG     LAG  RESTARTS 24h
+agent               0.4 s  ok                       12,345   2.0 s  0
 """
 
 TROUBLED_PAGE = """\
@@ -124,13 +126,17 @@ NEEDS YOU  4        handled by itself  2
  · peers            waiting: list of wanted routes; programmed state stays
  · prober           hung (no heartbeat for 11.2 s); it is being restarted
 
-WORKER (agent)       PULSE  STATE                             BACKLOG     LAG  RESTARTS 24h
-routes               0.4 s  held: brake                        34,812   3m34s  0
-peers                0.4 s  waiting: list of wanted routes          3   2h05m  0
-reporter                 –  crash-looping                           –       –  7  exited 3.2 s ago
-prober              12.0 s  ending                                  0   0.0 s  1  hung 1.1 s ago
-mender               0.4 s  ok                                      0   0.0 s  1  stalled 2d13h ago, back in 1.6 s
-auditor              0.4 s  failing: 2                              2   0.0 s  0
+DAEMON              PULSE  STATE                   BACKLOG     LAG  RESTARTS 24h
+agent
+  routes            0.4 s  held: brake              34,812   3m34s  0
+  peers             0.4 s  waiting: list of …            3   2h05m  0
+  reporter              –  crash-looping                 –       –  7
+                           exited 3.2 s ago
+  prober           12.0 s  no pulse, was ending          0   0.0 s  1
+                           hung 1.1 s ago
+  mender            0.4 s  ok                            0   0.0 s  1
+                           stalled 2d13h ago, back in 1.6 s
+  auditor           0.4 s  failing: 2                    2   0.0 s  0
 """
 
 
@@ -212,6 +218,12 @@ def test_a_server_that_is_refused_needs_action_and_says_why() -> None:
     assert f" 1 ctl-2            not a candidate for leader: {taken}\n" in render(view, NOW)
 
 
+def test_a_server_paused_without_an_end_needs_action() -> None:
+    view = StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice: “not until 04:00Z”")])
+    assert exit_code(view) == 1
+    assert "paused by alice: “not until 04:00Z”; it has no end" in render(view, NOW)
+
+
 def test_a_paused_server_is_shown_but_needs_no_action() -> None:
     view = StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice until 03:30:00Z: “disk swap”")])
     assert exit_code(view) == 0
@@ -225,14 +237,90 @@ def test_healthy_is_0_and_needing_action_is_1() -> None:
     assert (exit_code(HEALTHY), exit_code(TROUBLED)) == (0, 1)
 
 
-def test_waiting_for_health_includes_workers_that_are_starting() -> None:
-    starting = StatusView([daemon(worker("elector", state="starting", pulse_s=None))])
-    assert [is_healthy(view) for view in (HEALTHY, TROUBLED, starting)] == [True, False, False]
+STARTING = daemon(worker("elector", state="starting", pid=None, pulse_s=None))
+LAB = daemon(worker("etcd"), worker("ctl-1"), worker("client"), role="lab")
+NOT_YET_KNOWN = {
+    "starting": (StatusView([STARTING]), " · elector          starting\n"),
+    "waiting": (
+        StatusView([daemon(worker("routes", state="waiting: database", verdict="waiting"))]),
+        " · routes           waiting: database; programmed state stays\n",
+    ),
+    "restarting": (
+        StatusView([daemon(worker("routes", phase="due", state="restarting", trouble="exited", evidence="signal 9"))]),
+        " · routes           exited (signal 9); it is being restarted\n",
+    ),
+    "store away": (
+        StatusView(SERVER, servers=[msgspec.structs.replace(FOLLOWS, store=None, store_error="no answer in 2 s")]),
+        " · store            does not answer ctl-2: no answer in 2 s; programmed state stays\n",
+    ),
+    "frozen": (
+        StatusView([daemon(worker("routes", pulse_s=4.0))]),
+        " · routes           agent: no pulse for 4.0 s; it is restarted if that goes on\n",
+    ),
+    "no answer": (
+        StatusView(HEALTHY.reports, unanswered={"agent/routes": "closed the connection"}),
+        " · routes           agent/routes does not answer: closed the connection\n",
+    ),
+    "lab starts": (StatusView([LAB]), " · ctl-1            starting: its daemon has no control socket yet\n"),
+}
 
 
-def test_a_problem_that_recovers_by_itself_needs_no_action() -> None:
-    waits = worker("routes", state="waiting: database", verdict="waiting")
-    assert exit_code(StatusView([daemon(waits)])) == 0
+@pytest.mark.parametrize(("view", "shown"), NOT_YET_KNOWN.values(), ids=NOT_YET_KNOWN)
+def test_health_that_is_not_known_is_3_and_is_shown(view: StatusView, shown: str) -> None:
+    assert exit_code(view) == 3
+    assert not is_healthy(view)
+    assert shown in render(view, NOW)
+
+
+def test_only_known_health_ends_the_wait() -> None:
+    assert [is_healthy(view) for view in (HEALTHY, TROUBLED)] == [True, False]
+
+
+def test_a_row_says_leading_only_for_the_term_that_leads() -> None:
+    def row(view: StatusView) -> str:
+        return next(line for line in render(view, NOW).splitlines() if "elector" in line or line.startswith("ctl-1 "))
+
+    elector = worker("elector", state="leading", backlog=None, lag_s=None)
+    here = [daemon(elector, role="ctl-1")]
+    assert "  leading  " in row(StatusView(here, servers=[LEADS]))
+    newer = msgspec.structs.replace(LEADS, name="ctl-2", leader="ctl-2", term=9_180_900)
+    assert "  deposed by 9180900" in row(StatusView(here, servers=[LEADS, newer]))
+    unrenewed = msgspec.structs.replace(LEADS, confirmed_s=20.0)
+    assert "  not renewed 20.0 s" in row(StatusView(here, servers=[unrenewed]))
+    stale = StatusView(here, servers=[newer], terms={"ctl-1": TermOnBoard("ctl-1", 7, 12.3)})
+    assert "  not renewed 12.3 s" in table_row(stale)
+    frozen = StatusView([daemon(msgspec.structs.replace(elector, pulse_s=9.0), role="ctl-1")], servers=[LEADS])
+    assert "  no pulse, was leading" in table_row(frozen)
+
+
+def table_row(view: StatusView) -> str:
+    return next(line for line in render(view, NOW).splitlines() if line.startswith("  elector"))
+
+
+def test_json_has_the_problems_with_the_commands_to_run() -> None:
+    found = document(TROUBLED)
+    assert found["exit_code"] == 1
+    assert [one["subject"] for one in found["problems"]] == [one.subject for one in problems(TROUBLED)]
+    assert found["problems"][0]["commands"] == {
+        "inspect": "holdfast plan routes",
+        "release": "holdfast gate allow routes/brake --once --reason …",
+        "fix": "",
+    }
+
+
+def test_the_page_of_a_large_fleet_fits_into_80_columns() -> None:
+    store = msgspec.structs.replace(ETCD, compacted_ago_s=2_460.0)
+    leads = msgspec.structs.replace(LEADS, store=store, fleet="prod-amsterdam", confirmed_s=9.0, last_term=9_180_022)
+    view = StatusView(TROUBLED.reports, TROUBLED.held, servers=[leads])
+    commands = ("To inspect", "To release", "To fix")
+    lines = [line for line in render(view, NOW, 80).splitlines() if not line.strip().startswith(commands)]
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_colours_change_nothing_else() -> None:
+    page = render(TROUBLED, NOW, 80, paint)
+    assert click.unstyle(page) == render(TROUBLED, NOW, 80)
+    assert click.style("1 routes          ", fg="red") in page
 
 
 def test_a_wait_of_more_than_a_minute_needs_action() -> None:

@@ -30,7 +30,8 @@ def test_a_healthy_agent_is_one_line() -> None:
         "\n"
         "AGENT    r1   213 peers   programmed 9,000   held 0   failed 0   pending deletes 0\n"
         "\n"
-        "WORKER (agent)       PULSE  STATE                 BACKLOG     LAG  RESTARTS 24h\n"
+        "DAEMON              PULSE  STATE                   BACKLOG     LAG  RESTARTS 24h\n"
+        "agent                   –  no workers\n"
     )
 
 

@@ -205,7 +205,7 @@ def test_a_store_that_is_being_filled_needs_no_action() -> None:
         "NEEDS YOU  0        handled by itself  1",
         " · store            the store is being filled; reported by 1 agent",
     ]
-    assert exit_code(view) == 0
+    assert exit_code(view) == 3
 
 
 def test_what_other_gates_hold_is_still_shown() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -18,6 +18,37 @@ objects_output_flag = click.option(
     default="table",
     help="Output format; yaml can be given to apply.",
 )
+
+
+Paint = Callable[[str, str], str]
+"""Returns a text in a colour; an empty colour leaves it as it is."""
+
+
+def plain(text: str, _colour: str) -> str:
+    return text
+
+
+def paint(text: str, colour: str) -> str:
+    """Colour a text; `click.echo` drops the colours again where the output is no terminal, or NO_COLOR is set."""
+    return click.style(text, fg=colour) if colour else text
+
+
+def parts(head: str, *texts: str, width: int | None = None) -> list[str]:
+    """Join the parts of a row with three spaces; what does not fit into `width` goes to lines indented like `head`."""
+    lines = [head]
+    for text in filter(None, texts):
+        is_first = not lines[-1].strip() or lines[-1] == head
+        longer = lines[-1] + ("" if is_first else "   ") + text
+        if is_first or width is None or len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(" " * len(head) + text)
+    return lines
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a count with its noun: 1 peer, 2,000 peers."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def short(seconds: float) -> str:

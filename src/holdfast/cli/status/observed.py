@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from holdfast.cli.common.control_socket import runtime_flag, send_command, workers_named
-from holdfast.cli.common.format import clock, output_flag, row
+from holdfast.cli.common.format import clock, output_flag, parts, row
 
 AGENTS, ENDPOINTS = "agent-status", "endpoint-status"
 _NAMED = 5
@@ -22,40 +22,42 @@ Seen = Mapping[str, dict[str, Any]]
 """Summaries of the leader's status workers, by worker."""
 
 
-def lines(seen: Seen) -> list[str]:
+def lines(seen: Seen, width: int | None = None) -> list[str]:
     """Return the rows HOSTS, ENDPOINTS and UNREADABLE of the status page."""
-    found = [*_hosts(seen.get(AGENTS)), *_endpoints(seen.get(ENDPOINTS)), *_unreadable(seen)]
+    rows = [*_hosts(seen.get(AGENTS)), *_endpoints(seen.get(ENDPOINTS)), *_unreadable(seen)]
+    found = [line for head, *texts in rows for line in parts(head, *texts, width=width)]
     return ["", *found] if found else []
 
 
-def _hosts(summary: dict[str, Any] | None) -> Iterator[str]:
+def _hosts(summary: dict[str, Any] | None) -> Iterator[list[str]]:
     if summary is not None:
         off = ", ".join(f"{one['host']} {one['by_s']:+.0f} s" for one in summary["clock_off"][:3])
         states = summary["states"]
         yield _total_row(
             "HOSTS",
             summary["total"],
-            f"alive {states['alive']:,}   silent {states['silent']:,}",
+            f"alive {states['alive']:,}",
+            f"silent {states['silent']:,}",
             off and f"clock off: {off}",
         )
 
 
-def _endpoints(summary: dict[str, Any] | None) -> Iterator[str]:
+def _endpoints(summary: dict[str, Any] | None) -> Iterator[list[str]]:
     if summary is not None:
-        states = "   ".join(f"{state} {count:,}" for state, count in summary["states"].items())
+        states = [f"{state} {count:,}" for state, count in summary["states"].items()]
         orphaned = f"without an agent {sum(summary['orphans'].values()):,}"
-        yield _total_row("ENDPOINTS", summary["total"], states, orphaned)
+        yield _total_row("ENDPOINTS", summary["total"], *states, orphaned)
 
 
-def _unreadable(seen: Seen) -> Iterator[str]:
+def _unreadable(seen: Seen) -> Iterator[list[str]]:
     bad = list(dict.fromkeys(one for summary in seen.values() for one in summary["bad"]))
     if bad:
         total = sum(summary["bad_total"] for summary in seen.values())  # no key is read by both workers
         yield _total_row("UNREADABLE", total, f"{bad[0]}, skipped", "see holdfast doctor")
 
 
-def _total_row(head: str, total: int, *parts: str) -> str:
-    return f"{head:<10}{total:>7,}   {'   '.join(filter(None, parts))}"
+def _total_row(head: str, total: int, *texts: str) -> list[str]:
+    return [f"{head:<10}{total:>7,}   ", *texts]
 
 
 def problems(seen: Seen) -> Iterator[tuple[str, str, str]]:

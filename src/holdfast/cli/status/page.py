@@ -1,6 +1,7 @@
 """`holdfast status`: problems first, each with its next command; then store, leader, workers and the fleet.
 
-Exit codes: 0 healthy, 1 something needs action, 2 unknown because a daemon does not answer.
+Exit codes: 0 everything that should run is known to be healthy, 1 something needs action, 3 unknown: a daemon does not
+answer, is starting, or waits for something.
 """
 
 from __future__ import annotations
@@ -12,29 +13,28 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CANNOT_TELL, runtime_flag
-from holdfast.cli.common.format import count, output_flag, short
+from holdfast.cli.common.format import Paint, counted, output_flag, paint, parts, plain, short
 from holdfast.cli.common.terms import TermOnBoard, stale_term
 from holdfast.cli.status import observed
 from holdfast.cli.status.problems import problems
+from holdfast.cli.status.table import daemon_lines
 from holdfast.cli.status.view import Problem, StatusView, read_status
 from holdfast.model.control.intent import IntentKind
-from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.server.election.views import ElectorView
 
 NEEDS_ACTION = 1
 _FLEET_ID = 12
 """Characters of a fleet id that are shown."""
-_STATE = 40
-"""Characters of a worker's state that are shown; a problem shows all of it."""
 _INDENT = " " * 20
 _STALE_SHARE = 0.5
 """Share of the TTL without an answer of the store after which the age of the leadership is shown."""
@@ -42,13 +42,15 @@ _STALE_SHARE = 0.5
 
 @click.command()
 @output_flag
-@click.option("-w", "--watch", is_flag=True, help="Refresh every second.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option("--interval", default=1.0, show_default=True, help="With -w: seconds between refreshes.")
 @click.option("--wait", is_flag=True, help="Wait until everything is healthy, for at most a minute.")
 @runtime_flag
-def status(output: str, watch: bool, wait: bool, runtime: Path) -> None:
+def status(output: str, watch: bool, interval: float, wait: bool, runtime: Path) -> None:
     """Show problems and how to solve them, the leader, and every worker on this machine.
 
-    Exits with 0 if everything is healthy, 1 if something needs action, 2 if a daemon does not answer.
+    Exits with 0 only if everything that should run is known to be healthy; with 1 if something needs action, with 3
+    if that cannot be told yet: a daemon does not answer, is starting, or waits for the store.
     """
     deadline = time.monotonic() + 60
     while True:
@@ -58,57 +60,80 @@ def status(output: str, watch: bool, wait: bool, runtime: Path) -> None:
             _print(view, output, clear=watch)
         if done and not watch:
             raise click.exceptions.Exit(exit_code(view))
-        time.sleep(1)
+        time.sleep(interval if watch else 1)
 
 
 def _print(view: StatusView, output: str, *, clear: bool) -> None:
     if clear:
         click.clear()
     if output == "json":
-        document = {
-            "daemons": view.reports,
-            "held": view.held,
-            "servers": view.servers,
-            "agents": view.agents,
-            "balancers": view.balancers,
-            "verdict": view.verdict,
-            "seen": view.seen,
-            "intents": view.intents,
-            "terms": view.terms,
-            "unreached": view.unreached,
-        }
-        click.echo(json.dumps(msgspec.to_builtins(document), indent=2))
+        click.echo(json.dumps(document(view), indent=2))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(render(view, datetime.now(UTC), width), nl=False)
+        click.echo(render(view, datetime.now(UTC), width, paint), nl=False)
+
+
+def document(view: StatusView) -> dict[str, Any]:
+    """Return what `-o json` prints."""
+    shown = {
+        "exit_code": exit_code(view),
+        "problems": [_document(problem) for problem in problems(view)],
+        "daemons": view.reports,
+        "held": view.held,
+        "servers": view.servers,
+        "agents": view.agents,
+        "balancers": view.balancers,
+        "verdict": view.verdict,
+        "seen": view.seen,
+        "intents": view.intents,
+        "terms": view.terms,
+        "unreached": view.unreached,
+    }
+    found: dict[str, Any] = msgspec.to_builtins(shown)
+    return found
+
+
+def _document(problem: Problem) -> dict[str, object]:
+    """Return a problem as `-o json` prints it, with the commands to run."""
+    return {
+        "subject": problem.subject,
+        "sentence": problem.sentence,
+        "needs_action": problem.needs_action,
+        "known": problem.known,
+        "commands": {"inspect": problem.inspect, "release": problem.release, "fix": problem.fix},
+    }
 
 
 def exit_code(view: StatusView) -> int:
+    found = problems(view)
     if view.silent:
         return CANNOT_TELL
-    return NEEDS_ACTION if any(problem.needs_action for problem in problems(view)) else 0
+    if any(problem.needs_action for problem in found):
+        return NEEDS_ACTION
+    return 0 if all(problem.known for problem in found) else CANNOT_TELL
 
 
 def is_healthy(view: StatusView) -> bool:
-    """Return True if there is nothing to wait for: no problem, and no worker that is still starting."""
-    starting = any(worker.state == "starting" for one in view.reports for worker in one.workers)
-    return exit_code(view) == 0 and not starting
+    """Return True if there is nothing to wait for."""
+    return exit_code(view) == 0
 
 
-def render(view: StatusView, now: datetime, width: int | None = None) -> str:
+def render(view: StatusView, now: datetime, width: int | None = None, paint: Paint = plain) -> str:
     """Render the page; sentences wrap at `width`. Pure, so that a golden test can check all of it."""
     found = problems(view)
     needed = sum(problem.needs_action for problem in found)
-    lines = [f"holdfast {view.reports[0].version}   {_title(view)}   {now:%H:%M:%S}Z{_seen_from(view.servers)}", ""]
-    lines.append(f"NEEDS YOU  {needed}        handled by itself  {len(found) - needed}")
+    lines = parts(
+        f"holdfast {view.reports[0].version}   ", _title(view), f"{now:%H:%M:%S}Z", _seen_from(view), width=width
+    )
+    title = paint(f"NEEDS YOU  {needed}", "red" if needed else "green" if not exit_code(view) else "yellow")
+    lines += ["", f"{title}        handled by itself  {len(found) - needed}"]
     for number, problem in enumerate(found, 1):
-        lines += _problem(problem, number, width)
+        lines += _problem(problem, number, width, paint)
     lines += _paused(view)
-    lines += _leadership(view.servers, view.terms)
-    lines += agent_lines(view.agents)
-    for one in view.reports:
-        lines += ["", *_workers(one)]
-    lines += observed.lines(view.seen)
+    lines += _leadership(view.servers, view.terms, width)
+    lines += agent_lines(view.agents, width)
+    lines += daemon_lines(view, paint)
+    lines += observed.lines(view.seen, width)
     return "\n".join(lines) + "\n"
 
 
@@ -118,9 +143,9 @@ def _title(view: StatusView) -> str:
     return f"fleet {fleet[:_FLEET_ID]}" if fleet else ", ".join(one.role for one in view.reports)
 
 
-def _seen_from(servers: Sequence[ElectorView]) -> str:
-    one = _viewpoint(servers)
-    return f"   seen from {one.name} ({'leader' if one.phase == 'leading' else one.phase})" if one else ""
+def _seen_from(view: StatusView) -> str:
+    one = _viewpoint(view.servers)
+    return f"seen from {one.name} ({'leader' if one.phase == 'leading' else one.phase})" if one else ""
 
 
 def _viewpoint(servers: Sequence[ElectorView]) -> ElectorView | None:
@@ -138,11 +163,12 @@ def _paused(view: StatusView) -> list[str]:
     return ["", *(f"{'PAUSED' if not number else '':<9}{row}" for number, row in enumerate(rows))]
 
 
-def _leadership(servers: Sequence[ElectorView], terms: Mapping[str, TermOnBoard]) -> list[str]:
+def _leadership(servers: Sequence[ElectorView], terms: Mapping[str, TermOnBoard], width: int | None) -> list[str]:
     one = _viewpoint(servers)
     if one is None:
         return ["", *(f"LEADER   {term.sentence}" for term in terms.values())] if terms else []
-    return ["", f"STORE    {_store(one)}", f"LEADER   {_leader(one)}{_unconfirmed(one)}"]
+    store = parts("STORE    ", *_store(one), width=width)
+    return ["", *store, *parts("LEADER   ", *_leader(one), _unconfirmed(one), width=width)]
 
 
 def _unconfirmed(one: ElectorView) -> str:
@@ -150,46 +176,56 @@ def _unconfirmed(one: ElectorView) -> str:
     if one.confirmed_s is None or one.confirmed_s < one.ttl_s * _STALE_SHARE:
         return ""
     if one.leader == one.name or (not one.leader and one.last_term):
-        return f"   {stale_term(one.last_term, one.confirmed_s)}"
-    return f"   as of {short(one.confirmed_s)} ago"
+        return stale_term(one.last_term, one.confirmed_s)
+    return f"as of {short(one.confirmed_s)} ago"
 
 
-def _store(one: ElectorView) -> str:
+def _store(one: ElectorView) -> Iterator[str]:
     store = one.store
     if store is None:
-        return f"unreachable: {one.store_error}"
-    compacted = "" if store.compacted_ago_s is None else f"   compacted {short(store.compacted_ago_s)} ago"
-    return (
-        f"etcd {store.version}   {store.answering} of {store.members} members   rev {store.revision:,}   "
-        f"round trip {store.round_trip_ms:.0f} ms{compacted}"
-    )
+        yield f"unreachable: {one.store_error}"
+        return
+    yield f"etcd {store.version}"
+    yield f"{store.answering} of {counted(store.members, 'member')}"
+    yield f"rev {store.revision:,}"
+    yield f"round trip {store.round_trip_ms:.0f} ms"
+    if store.compacted_ago_s is not None:
+        yield f"compacted {short(store.compacted_ago_s)} ago"
 
 
-def _leader(one: ElectorView) -> str:
+def _leader(one: ElectorView) -> Iterator[str]:
     if not one.leader:
-        return f"none   seen from {one.name} ({one.phase})"
+        yield "none"
+        yield f"seen from {one.name} ({one.phase})"
+        return
+    yield one.leader
+    if one.phase == "leading":
+        yield f"term {one.term}"
+        yield short(one.since_s)
+        yield f"lease {one.lease_s:.1f} of {one.ttl_s:g} s"
+    else:
+        yield f"seen from {one.name} ({one.phase})"
     followers = ", ".join(f"{name} {'ready' if able else 'not ready'}" for name, able in sorted(one.followers.items()))
-    tail = f"   followers: {followers}" if followers else "   no followers"
-    if one.phase != "leading":
-        return f"{one.leader}   seen from {one.name} ({one.phase}){tail}"
-    return f"{one.leader}   term {one.term}   {short(one.since_s)}   lease {one.lease_s:.1f} of {one.ttl_s:g} s{tail}"
+    yield f"followers: {followers}" if followers else "no followers"
 
 
-def agent_lines(agents: Sequence[AgentDetails]) -> list[str]:
+def agent_lines(agents: Sequence[AgentDetails], width: int | None = None) -> list[str]:
     """Return one line that sums up all agents here."""
     if not agents:
         return []
     total = sum((Counter(agent.counts) for agent in agents), Counter[str]())
-    name = agents[0].host if len(agents) == 1 else f"{len(agents):,} here"
-    peers = f"   {total['peers']:,} peers" if len(agents) == 1 else ""
-    pending = sum(agent.pending_deletes for agent in agents)
-    states = "   ".join(f"{state} {total[state]:,}" for state in ("programmed", "held", "failed"))
-    return ["", f"AGENT    {name}{peers}   {states}   pending deletes {pending:,}"]
+    is_one = len(agents) == 1
+    name = agents[0].host if is_one else f"{len(agents):,} here"
+    states = [f"{state} {total[state]:,}" for state in ("programmed", "held", "failed")]
+    pending = f"pending deletes {sum(agent.pending_deletes for agent in agents):,}"
+    peers = counted(total["peers"], "peer") if is_one else ""
+    return ["", *parts("AGENT    ", name, peers, *states, pending, width=width)]
 
 
-def _problem(problem: Problem, number: int, width: int | None) -> list[str]:
+def _problem(problem: Problem, number: int, width: int | None, paint: Paint) -> list[str]:
     mark = str(number) if problem.needs_action else "·"
     first = f" {mark} {problem.subject:<16} "
+    coloured = f" {paint(f'{mark} {problem.subject:<16}', 'red' if problem.needs_action else 'yellow')} "
     sentence = [first + problem.sentence]
     if width is not None:
         sentence = textwrap.wrap(
@@ -200,25 +236,6 @@ def _problem(problem: Problem, number: int, width: int | None) -> list[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
+    sentence[0] = coloured + sentence[0].removeprefix(first)
     steps = {"To inspect": problem.inspect, "To release": problem.release, "To fix": problem.fix}
     return sentence + [f"{_INDENT}{step}: {command}" for step, command in steps.items() if command]
-
-
-def _workers(one: DaemonReport) -> list[str]:
-    title = f"WORKER ({one.role})"
-    states = [textwrap.shorten(worker.state, _STATE, placeholder=" …") for worker in one.workers]
-    wide = max([18, *map(len, states)])
-    lines = [f"{title:<18}{'PULSE':>8}  {'STATE':<{wide}}  {'BACKLOG':>9}{'LAG':>8}  RESTARTS 24h"]
-    for worker, state in zip(one.workers, states, strict=True):
-        pulse = "–" if worker.pulse_s is None else short(worker.pulse_s)
-        lag = "–" if worker.lag_s is None else short(worker.lag_s)
-        row = f"{worker.name:<18}{pulse:>8}  {state:<{wide}}  {count(worker.backlog):>9}{lag:>8}"
-        lines.append(f"{row}  {worker.restarts}{_last_trouble(worker)}")
-    return lines
-
-
-def _last_trouble(worker: WorkerReport) -> str:
-    if not worker.trouble or worker.trouble_ago_s is None:
-        return ""
-    back = f", back in {short(worker.back_after_s)}" if worker.back_after_s is not None else ""
-    return f"  {worker.trouble} {short(worker.trouble_ago_s)} ago{back}"

@@ -11,7 +11,7 @@ from holdfast.cli.common.format import clock, short
 from holdfast.cli.common.terms import TermOnBoard, stale_term
 from holdfast.cli.status import observed
 from holdfast.cli.status.verdicts import fold
-from holdfast.cli.status.view import Problem, StatusView
+from holdfast.cli.status.view import BLOCKED_S, Problem, StatusView
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import FLEET, ScopeKind
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
@@ -22,6 +22,8 @@ _LONG_WAIT_S = 60.0
 _STARTING_S = 60.0
 """A source may take this long for its first list."""
 _CONFLICTS = 3
+LAB = "lab"
+"""Role of the daemon that runs a demo fleet; its workers are other daemons."""
 _OPEN_BY_THEMSELVES = ("warm_up",)
 """Gates that are closed after every start."""
 
@@ -30,6 +32,7 @@ def problems(view: StatusView) -> list[Problem]:
     """Return all problems, those that need action first."""
     found = [_gone(one) if one.role in view.gone else _silent(one) for one in view.reports if one.role in view.silent]
     found += [_stale(daemon, term) for daemon, term in view.terms.items()]
+    found += [*_not_started(view), *_without_answer(view)]
     if view.servers and not any(server.leader for server in view.servers):
         sentence = "no leader: nothing is written until a server is elected"
         found.append(Problem("leader", sentence, inspect="holdfast leader"))
@@ -53,12 +56,39 @@ def problems(view: StatusView) -> list[Problem]:
     return sorted(found, key=lambda problem: not problem.needs_action)
 
 
+def _not_started(view: StatusView) -> Iterator[Problem]:
+    """Yield the daemons that a lab is to run and that have no control socket yet."""
+    known = {one.role for one in view.reports}
+    for lab in (one for one in view.reports if one.role == LAB):
+        daemons = [one.name for one in lab.workers if one.name.startswith(("ctl-", "lb-"))]
+        for name in daemons:
+            if name not in known:
+                yield Problem(name, "starting: its daemon has no control socket yet", needs_action=False, known=False)
+
+
+def _without_answer(view: StatusView) -> Iterator[Problem]:
+    """Yield the workers that live and are silent; their supervisor restarts one that stays so."""
+    for one in view.reports:
+        if one.role in view.silent:
+            continue
+        for worker in one.workers:
+            if worker.pid is not None and (worker.pulse_s or 0.0) > BLOCKED_S and worker.phase == "running":
+                sentence = f"{one.role}: no pulse for {short(worker.pulse_s or 0.0)}; it is restarted if that goes on"
+                yield Problem(worker.name, sentence, needs_action=False, known=False)
+    for name, error in view.unanswered.items():
+        yield Problem(name.rpartition("/")[2], f"{name} does not answer: {error}", needs_action=False, known=False)
+
+
 def _not_a_candidate(server: ElectorView) -> Iterator[Problem]:
     if server.refused:
         yield Problem(server.name, f"not a candidate for leader: {server.refused}", inspect="holdfast doctor")
     if server.paused:
-        sentence = f"not a candidate for leader: paused by {server.paused}"
-        yield Problem(server.name, sentence, release=f"holdfast resume server {server.name}", needs_action=False)
+        has_end = " until " in server.paused.partition(": “")[0]
+        sentence = f"not a candidate for leader: paused by {server.paused}{'' if has_end else '; it has no end'}"
+        yield Problem(server.name, sentence, release=f"holdfast resume server {server.name}", needs_action=not has_end)
+    if server.store is None and server.store_error:
+        sentence = f"does not answer {server.name}: {server.store_error}; programmed state stays"
+        yield Problem("store", sentence, inspect="holdfast doctor", needs_action=False, known=False)
 
 
 def pauses(view: StatusView) -> list[Intent]:
@@ -109,7 +139,7 @@ def _stale(daemon: str, term: TermOnBoard) -> Problem:
     if term.stale_s >= 0:
         state = f"{stale_term(term.term, term.stale_s, 'is stale for')}: it writes nothing"
     sentence = f"the elector does not answer; {state}"
-    return Problem(daemon, sentence, inspect="holdfast leader", needs_action=False)
+    return Problem(daemon, sentence, inspect="holdfast leader", needs_action=False, known=False)
 
 
 def agent_problems(agent: AgentDetails) -> Iterator[Problem]:
@@ -122,7 +152,9 @@ def agent_problems(agent: AgentDetails) -> Iterator[Problem]:
         if source.revision is None:
             forget = f"holdfast source forget {source.name} --reason …"
             is_late = source.since_s > _STARTING_S
-            yield Problem(agent.host, source.sentence, explain, release=forget, needs_action=is_late)
+            # Forgetting a source is risky while it may still be sending its first list.
+            release = forget if is_late else ""
+            yield Problem(agent.host, source.sentence, explain, release=release, needs_action=is_late, known=False)
     if agent.registered is False:
         yield Problem(agent.host, UNREGISTERED, explain, fix=f"holdfast apply, with {agent.host} in the file")
     conflicts = () if agent.store_refusals else agent.conflicts  # the problem of the verdict counts those
@@ -139,12 +171,15 @@ def _worker_problems(worker: WorkerReport, held: list[dict[str, Any]]) -> Iterat
         sentence = f"crash-looping, {worker.restarts} restarts in 24 h; {last}"
         yield Problem(name, sentence, inspect=f"holdfast history worker/{name}")
     elif worker.phase in ("due", "ending", "killed") and worker.trouble:
-        yield Problem(name, f"{worker.trouble} ({worker.evidence}); it is being restarted", needs_action=False)
+        sentence = f"{worker.trouble} ({worker.evidence}); it is being restarted"
+        yield Problem(name, sentence, needs_action=False, known=False)
+    elif worker.state in ("starting", "due"):
+        yield Problem(name, "starting", needs_action=False, known=False)
     if worker.state.startswith("waiting"):
         since = f" (for {clock(worker.waiting_s)})" if worker.waiting_s else ""
         is_long = (worker.waiting_s or 0.0) > _LONG_WAIT_S
         sentence = f"{worker.state}{since}; programmed state stays"
-        yield Problem(name, sentence, inspect="holdfast doctor" if is_long else "", needs_action=is_long)
+        yield Problem(name, sentence, inspect="holdfast doctor" if is_long else "", needs_action=is_long, known=False)
     if worker.state.startswith("refused"):
         yield Problem(name, worker.state, inspect="holdfast doctor")
     if worker.state.startswith("failing"):
@@ -165,4 +200,5 @@ def _held(name: str, held: list[dict[str, Any]]) -> Iterator[Problem]:
             groups[key] = max(groups.get(key, 0.0), one["since_s"])
     for (gate, reason, opens, inspect), since in groups.items():
         sentence = f"held by {gate} for {clock(since)}: {reason}"
-        yield Problem(name, sentence, inspect, opens, needs_action=gate not in _OPEN_BY_THEMSELVES)
+        by_itself = gate in _OPEN_BY_THEMSELVES
+        yield Problem(name, sentence, inspect, opens, needs_action=not by_itself, known=not by_itself)

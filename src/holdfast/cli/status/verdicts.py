@@ -81,7 +81,9 @@ class _Event:
             parts.append(f"{self.conflicts:,} address conflict{'s' * (self.conflicts != 1)} seen meanwhile")
         subject = self.subject or ("inventory" if "inventory" in verdict.name else "store")
         is_over_soon = verdict.name in _FILLING
-        return Problem(subject, "; ".join(parts), self.inspect, release, needs_action=not is_over_soon)
+        return Problem(
+            subject, "; ".join(parts), self.inspect, release, needs_action=not is_over_soon, known=not is_over_soon
+        )
 
     def _held(self) -> Iterator[str]:
         held = [f"{count:,} {op}{'s' * (count != 1)}" for op, count in sorted(self.verdict.held.items()) if count]

@@ -17,7 +17,7 @@ from holdfast.cli.status import observed
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.control.intent import Intent, IntentName
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.control import Request, ask
+from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
 from holdfast.server.election.views import ElectorView, FleetVerdict
@@ -25,7 +25,7 @@ from holdfast.server.election.views import ElectorView, FleetVerdict
 SYNCER_WORKER = "syncer"
 _DESCRIBED = frozenset({"elector", "peers", "vips", observed.AGENTS, observed.ENDPOINTS})
 """Workers that describe their daemon in the answer to `about`."""
-_BLOCKED_S = 3.0
+BLOCKED_S = 3.0
 """A worker whose last pulse is older is blocked or frozen."""
 _ANSWER_WITHIN_S = 2.0
 
@@ -40,6 +40,8 @@ class Problem:
     release: str = ""
     fix: str = ""
     needs_action: bool = True
+    known: bool = True
+    """False while it keeps the page from telling whether all is well: a start, a wait, a process that is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class StatusView:
     """Daemons whose supervisor does not answer; their report comes from the board."""
     gone: Sequence[str] = ()
     """Silent daemons whose supervisor has exited."""
+    unanswered: Mapping[str, str] = field(default_factory=dict)
+    """Workers (DAEMON/WORKER) that show a pulse and do not answer, each with the error."""
     servers: Sequence[ElectorView] = ()
     agents: Sequence[AgentDetails] = ()
     balancers: Mapping[str, StoreRefusal] = field(default_factory=dict)
@@ -98,6 +102,7 @@ async def read_status(runtime: Path) -> StatusView:
         answers.held,
         silent,
         gone,
+        answers.unanswered,
         answers.servers,
         answers.agents,
         answers.balancers,
@@ -115,6 +120,7 @@ class _Answers:
     """Answers of the workers, as far as they came."""
 
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=dict)
     servers: list[ElectorView] = field(default_factory=list)
     electors: set[str] = field(default_factory=set)
     """Daemons whose elector has answered."""
@@ -128,7 +134,7 @@ class _Answers:
 
     async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
         """Ask one worker; not one whose pulse shows that it would not answer."""
-        if worker.pulse_s is not None and worker.pulse_s > _BLOCKED_S:
+        if worker.pulse_s is not None and worker.pulse_s > BLOCKED_S:
             return
         if worker.pid is not None:  # one that obeys no intents does not know the command
             obeyed = msgspec.convert(await _query_worker(socket, worker.name, "intents") or [], list[Intent])
@@ -141,9 +147,11 @@ class _Answers:
             if is_held:
                 self.held[f"{daemon}/{worker.name}"] = outstanding.get("objects", [])
         if worker.name in _DESCRIBED and worker.pid is not None:
-            about = await _query_worker(socket, worker.name, "about")
-            if about:
-                self._describe(worker.name, about)
+            answer = await _tell(socket, worker.name, "about")
+            if answer.error:
+                self.unanswered[f"{daemon}/{worker.name}"] = answer.error
+            else:
+                self._describe(worker.name, answer.result)
                 self.electors |= {daemon} if worker.name == "elector" else set()
 
     def _describe(self, worker: str, about: dict[str, Any]) -> None:
@@ -164,8 +172,12 @@ class _Answers:
 
 async def _query_worker(socket: Path, worker: str, command: str) -> Any:
     """Return the answer of one worker; None if it does not answer."""
-    answer = await ask(socket, Request("tell", {"do": command}, worker), timeout=_ANSWER_WITHIN_S)
+    answer = await _tell(socket, worker, command)
     return None if answer.error else answer.result
+
+
+async def _tell(socket: Path, worker: str, command: str) -> Answer:
+    return await ask(socket, Request("tell", {"do": command}, worker), timeout=_ANSWER_WITHIN_S)
 
 
 def _is_running(pid: int | None) -> bool:
