@@ -10,6 +10,7 @@ from holdfast.config.schema.field import Section
 from holdfast.config.sections.agent import AgentSettings
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.compaction import CompactionSettings
+from holdfast.config.sections.http import HttpSettings
 from holdfast.config.sections.inventory import InventorySettings
 from holdfast.config.sections.log import LogSettings
 from holdfast.config.sections.paths import PathSettings
@@ -24,6 +25,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     paths: PathSettings = PathSettings()
     log: LogSettings = LogSettings()
+    http: HttpSettings = HttpSettings()
     store: StoreSettings = StoreSettings()
     server: ServerSettings = ServerSettings()
     inventory: InventorySettings = InventorySettings()

@@ -27,6 +27,11 @@ class RolePaths:
         return self.runtime / f"{self.role}.json"
 
     @property
+    def http(self) -> Path:
+        """Address on which the daemon serves HTTP."""
+        return self.runtime / f"{self.role}.http"
+
+    @property
     def lock(self) -> Path:
         return self.runtime / f"{self.role}.lock"
 

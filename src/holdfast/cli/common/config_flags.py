@@ -23,6 +23,16 @@ def configuration_flags(command: F) -> F:
     return chosen(settings_flag(command))
 
 
+def http_flag(command: F) -> F:
+    """Add `--http ADDR`; it arrives as `http`, settings to add to the others."""
+    return click.option(
+        "--http",
+        metavar="ADDR",
+        callback=lambda _context, _parameter, given: (FlagValue("--http", "http.address", given),) if given else (),
+        help="Serve /metrics on IP:PORT instead of the loopback port of the role; off for none.",
+    )(command)
+
+
 def settings_flag(command: F) -> F:
     """Add `--set SECTION.FIELD=VALUE` alone; it arrives as `settings`."""
     return click.option(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.common.config_flags import configuration_flags
+from holdfast.cli.common.config_flags import configuration_flags, http_flag
 from holdfast.cli.common.control_socket import label, request_change, roles, runtime_flag, send_command
 from holdfast.cli.common.format import count, output_flag, release_lines, short
 from holdfast.config import FlagValue
@@ -44,8 +44,15 @@ def worker_of(runtime: Path, host: str | None) -> str:
 @click.group(invoke_without_command=True)
 @click.option("--dry-run", is_flag=True, help="Print what the agent would change now, and change nothing.")
 @configuration_flags
+@http_flag
 @click.pass_context
-def agent(context: click.Context, dry_run: bool, config_file: str | None, settings: Sequence[FlagValue]) -> None:
+def agent(
+    context: click.Context,
+    dry_run: bool,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
+    http: Sequence[FlagValue],
+) -> None:
     """Run the agent of this host, or with a command inspect the running one."""
     if context.invoked_subcommand is not None:
         return
@@ -57,7 +64,7 @@ def agent(context: click.Context, dry_run: bool, config_file: str | None, settin
     from holdfast.agent.worker import WORKERS
     from holdfast.cli.daemons.run import run_role
 
-    run_role(ROLE, WORKERS, config_file, settings)
+    run_role(ROLE, WORKERS, config_file, (*settings, *http))
 
 
 @agent.command()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.config_flags import checked, configuration_flags, effective, unusable
+from holdfast.cli.common.config_flags import checked, configuration_flags, effective, http_flag, unusable
 from holdfast.cli.common.control_socket import request_change, runtime_flag, send_command
 from holdfast.cli.common.format import output_flag, release_lines, short
 from holdfast.config import FlagValue
@@ -22,9 +22,14 @@ _SHOWN = 20
 @click.group(invoke_without_command=True)
 @click.option("--check", "to_check", metavar="FILE", help="Check FILE and exit: 0 valid, 1 unreadable, 2 invalid.")
 @configuration_flags
+@http_flag
 @click.pass_context
 def balancer(
-    context: click.Context, to_check: str | None, config_file: str | None, settings: Sequence[FlagValue]
+    context: click.Context,
+    to_check: str | None,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
+    http: Sequence[FlagValue],
 ) -> None:
     """Run the load balancer, or with a command inspect the running one."""
     if context.invoked_subcommand is not None:
@@ -40,7 +45,7 @@ def balancer(
 
     if (sentence := refusal(effective(config_file, settings).config.balancer.dataplane)) is not None:
         raise click.ClickException(sentence)
-    run_role(ROLE, WORKERS, config_file, settings, unusable=unusable)
+    run_role(ROLE, WORKERS, config_file, (*settings, *http), unusable=unusable)
 
 
 @balancer.command()

@@ -234,3 +234,16 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def listen(given: str) -> str:
+    """Check where a server listens: `off`, `default`, or IP:PORT with an IPv6 address in brackets."""
+    if given in ("off", "default"):
+        return given
+    host, colon, port = given.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    bracketed = host != bare
+    if not colon or not (port.isascii() and port.isdecimal() and int(port) <= 65_535) or bracketed != (":" in bare):
+        raise Unfit(f"is {quote(given)}: write IP:PORT such as 127.0.0.1:9621 or [::1]:9621, or off")
+    address(bare)
+    return given

@@ -110,6 +110,7 @@ def _paths(worker: Worker, daemon_name: str = "") -> list[str]:
     return [
         f"paths.runtime={worker.paths.runtime / name}",
         f"paths.state={worker.paths.state / name}",
+        "http.address=127.0.0.1:0",
         f"log.format={worker.config.log.format}",
         f"log.level={worker.config.log.level}",
     ]

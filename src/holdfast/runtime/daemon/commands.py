@@ -73,6 +73,10 @@ class SupervisorCommands:
         return report(board, self._paths.role, __version__, self._clock.now())
 
     async def _metrics(self, _request: Request, _who: Who) -> str:
+        return await self.metrics()
+
+    async def metrics(self) -> str:
+        """Return the exposition of all workers."""
         workers = self._report().workers
         # C5: a completed one-shot job is not down.
         names = [worker.name for worker in workers if worker.phase != "completed"]

@@ -40,6 +40,7 @@ from holdfast.runtime.daemon.restart import Effect, RestartState, WorkerCheck, W
 from holdfast.runtime.daemon.sd_notify import ServiceManager
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, DecisionLog
+from holdfast.runtime.http import HttpServer
 from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import RolePaths, write_atomically
 
@@ -122,7 +123,9 @@ class Supervisor:
             name_process(f"hf:{self.role}")
             self._open_board()
             commands = SupervisorCommands(self.paths, [spec.name for spec in self._specs], self.clock, self)
-            async with ControlServer(self.paths.socket(), commands.handlers()):
+            listens_on = self.config.http.listens_on(self.role)
+            metrics = HttpServer(listens_on, {"/metrics": commands.metrics}, self.paths.http)
+            async with ControlServer(self.paths.socket(), commands.handlers()), metrics:
                 self._handle_signals()
                 await self._watch()
                 await self._stop_workers()
