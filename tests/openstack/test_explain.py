@@ -96,3 +96,33 @@ def test_a_leaked_endpoint_is_explained_with_the_commands_that_decide_about_it(c
 def test_an_unknown_id_is_declined(cloud: Cloud) -> None:
     with pytest.raises(Declined, match="has no endpoint"):
         cloud.explain("endpoint", "11111111-2222-3333-4444-555555555555")
+
+
+def _refuse(cloud: Cloud, port: str) -> None:
+    """Give a port an address that Calico cannot have."""
+    with cloud.database.engine.begin() as connection:
+        connection.execute(t.FIXED_IPS.update().where(t.FIXED_IPS.c.port_id == port).values(ip_address="rubbish"))
+
+
+def test_the_last_good_object_of_a_port_that_cannot_be_expressed_stays_and_is_not_held(cloud: Cloud) -> None:
+    port = cloud.ports[0]
+    before = cloud.stored()
+
+    one = cloud.explain("endpoint", port, lambda: _refuse(cloud, port))
+
+    assert before.keys() <= cloud.stored().keys()
+    assert [key for key in cloud.stored() if port.replace("-", "--").encode() in key]
+    assert (one["refused"], one["waits"], [stored["right"] for stored in one["store"]]) == (True, [], [True])
+    assert next(shown.lines(one)) == f"endpoint {port} cannot be expressed; its last good object stays in the store."
+    assert any("REFUSED" in line for line in shown.lines(one))
+
+
+def test_nothing_is_stored_for_a_port_that_could_never_be_expressed(cloud: Cloud) -> None:
+    port = cloud.ports[0]
+    _refuse(cloud, port)
+
+    one = cloud.explain("endpoint", port)
+
+    assert not [key for key in cloud.stored() if port.replace("-", "--").encode() in key]
+    assert (one["refused"], one["waits"]) == (True, [])
+    assert next(shown.lines(one)) == f"endpoint {port} cannot be expressed; it is not stored."

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.reconcile import Change, Op, OutOfOrder, Owned, changed, diff
+from holdfast.reconcile import Change, Kept, Op, OutOfOrder, Owned, changed, diff
 
 Run = list[tuple[int, Owned[str]]]
 
@@ -111,3 +111,13 @@ def test_twenty_thousand_equal_objects_cost_little_more_than_to_compare_them() -
         assert all(a == b and one.value == other.value for (a, one), (b, other) in zip(want, have, strict=True))
         ratios.append((diffed - begun) / (time.process_time() - diffed))
     assert min(ratios) < 3
+
+
+@given(worlds, worlds)
+def test_what_the_source_cannot_express_stays_as_it_is(want: dict[int, str], have: dict[int, str]) -> None:
+    """Rule 9: such an object is present, so it is neither deleted, nor replaced, nor created."""
+    kept: Run = [(key, Kept("", "s", 1)) for key in sorted(want)]
+    left = {key: value for key, value in have.items() if key in want}
+    assert applied(have, changes(kept, run(have))) == left
+    every = sorted({*want, *have})
+    assert applied(have, list(changed(every, dict(kept), dict(run(have)), operator.eq))) == left

@@ -24,11 +24,17 @@ from holdfast.reconcile.change import Away
 
 
 class Row(NamedTuple):
-    """One desired object as the store should hold it."""
+    """One desired object as the store should hold it. An empty document stands for an object that the inventory has
+    and the store cannot express: what the store holds at its key stays (rule 9)."""
 
     key: bytes
     doc: bytes
     revision: int
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the object has no form in the store."""
+        return not self.doc
 
 
 class OutboxRow(NamedTuple):

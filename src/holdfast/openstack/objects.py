@@ -1,7 +1,7 @@
 """Objects of the store from Neutron's database: which keys there are, and the objects at some of them.
 
-Reading is by resource: a port has up to three keys, a group and a subnet have one. Rows that the translator refuses
-have no object; their keys stay wanted all the same, because `wanted_keys` names them (rule 9).
+Reading is by resource: a port has up to three keys, a group and a subnet have one. A row that the translator refuses
+is wanted all the same (rule 9): its keys come with an empty document, and what the store has at them stays.
 """
 
 from __future__ import annotations
@@ -79,18 +79,20 @@ class NeutronObjects:
             found += [Row(each.key, each.doc, 0) for each in fleet_objects(self.region, fleet or "")]
         subnets = read.subnets(connection, by_type[SUBNET]) if by_type[SUBNET] else []
         for subnet in subnets:
-            found += self._rows(translate_subnet(subnet, self.settings), changed[subnet.id])
+            found += self._rows(subnet, translate_subnet(subnet, self.settings), changed[subnet.id])
         groups = read.groups(connection, by_type[GROUP]) if by_type[GROUP] else []
         shared = read.rows_of_groups(connection, groups)
         for group in groups:
-            found += self._rows(translate_group(group, shared, self.settings), changed[group.id])
+            found += self._rows(group, translate_group(group, shared, self.settings), changed[group.id])
         ports = read.ports(connection, by_type[PORT]) if by_type[PORT] else []
         shared = read.rows_of_ports(connection, ports)
         for port in ports:
-            found += self._rows(translate_port(port, shared, self.settings), changed[port.id])
+            found += self._rows(port, translate_port(port, shared, self.settings), changed[port.id])
         return found
 
-    def _rows(self, translation: Translation, revision: int) -> Iterator[Row]:
+    def _rows(
+        self, row: PortRow | SecurityGroupRow | SubnetRow, translation: Translation, revision: int
+    ) -> Iterator[Row]:
         for bad in translation.bad:
             if bad not in self.refused:  # once per process
                 self.refused.add(bad)
@@ -98,6 +100,9 @@ class NeutronObjects:
                     log.warning("row of Neutron has no form in Calico", error=str(bad))
         for each in translation.objects:
             yield Row(each.key, each.doc, revision)
+        if translation.bad and not translation.objects:
+            for wanted in keys_of(row, self.region):
+                yield Row(wanted.key, b"", revision)
 
     def changed_keys(self, connection: Connection, changes: Mapping[Changed, set[str]]) -> dict[Change, set[bytes]]:
         """The keys that changes are about, now and before."""

@@ -7,7 +7,7 @@ gates), `ledger` (outstanding changes and retries). `holdfast.runtime.reconciler
 """
 
 from holdfast.reconcile.brake import Brake, BrakeLimits, BrakeReason
-from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned, alike
+from holdfast.reconcile.change import Away, Change, Kept, Op, Outcome, Owned, alike
 from holdfast.reconcile.diff import OutOfOrder, changed, diff
 from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
 from holdfast.reconcile.ledger import BACKOFF, Backoff, Ledger, Outstanding, RetryReason
@@ -24,6 +24,7 @@ __all__ = [
     "Change",
     "Closed",
     "Gate",
+    "Kept",
     "Kinds",
     "Ledger",
     "Op",

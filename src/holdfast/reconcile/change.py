@@ -34,6 +34,11 @@ class Owned(msgspec.Struct, Generic[V], frozen=True, gc=False):
     revision: int
 
 
+class Kept(Owned[V], frozen=True, gc=False):
+    """A wanted object that its source has and cannot express (rule 9): whatever is at its key stays, and nothing is
+    created there. The value says nothing."""
+
+
 class Change(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     """One step from actual to desired state.
 

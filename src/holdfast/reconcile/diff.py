@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from holdfast.reconcile.change import Change, K, Op, Owned, V
+from holdfast.reconcile.change import Change, K, Kept, Op, Owned, V
 
 
 class OutOfOrder(ValueError):
@@ -47,11 +47,12 @@ def diff(
             raise OutOfOrder(f"key {key!r} follows {last!r}: the run is not sorted, so the comparison is discarded")
         last = key
         if new is None or old is None:
-            yield _change(key, new, old)
+            if not isinstance(new, Kept):
+                yield _change(key, new, old)
         elif new is not pair[0] or old is not pair[1]:
             if same(new.value, old.value):
                 pair = new, old
-            else:
+            elif not isinstance(new, Kept):
                 yield Change(Op.REPLACE, key, old, new)
 
 
@@ -65,10 +66,10 @@ def changed(
         new, old = want.get(key), have.get(key)
         if new is not None and old is not None:
             if new is not pair[0] or old is not pair[1]:
-                pair, differs = (new, old), not same(new.value, old.value)
+                pair, differs = (new, old), not (same(new.value, old.value) or isinstance(new, Kept))
             if differs:
                 yield Change(Op.REPLACE, key, old, new)
-        elif new is not old:
+        elif new is not old and not isinstance(new, Kept):
             yield _change(key, new, old)
 
 

@@ -12,7 +12,7 @@ from holdfast.cli.common.format import short
 from holdfast.cli.doctor import Finding, Severity
 from holdfast.config.schema.scalars import printable
 from holdfast.config.sections.inventory import InventorySettings
-from holdfast.inventory.api import DatabaseAway, OutboxRow
+from holdfast.inventory.api import DatabaseAway, Inventory, OutboxRow
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.open import NoInventory, configured_engine, open_backend
 from holdfast.inventory.sql.objects import SqlInventory
@@ -52,15 +52,37 @@ def _neutron(config: InventorySettings, region: Region) -> Iterator[Finding]:
         yield Finding(Severity.WRONG, "inventory", str(error))
         return
     try:
-        rows = len(backend.inventory().outbox(_PAGE))
+        inventory = backend.inventory()
+        rows = len(inventory.outbox(_PAGE))
         more = "or more" if rows == _PAGE else "changes"
         yield Finding(
             Severity.GOOD, "inventory", f"Neutron's database is reachable; {rows:,} {more} wait for the leader"
         )
+        yield from _refused(inventory, region)
     except DatabaseAway as away:
         yield Finding(Severity.WRONG, "inventory", str(away))
     finally:
         backend.close()
+
+
+def _refused(inventory: Inventory, region: Region) -> Iterator[Finding]:
+    """Name the objects that have no form in the store."""
+    refused: list[bytes] = []
+    after: bytes | None = None
+    snapshot = inventory.snapshot()
+    try:
+        while page := snapshot.read(after, _PAGE):
+            refused += [row.key for row in page if row.is_refused]
+            after = page[-1].key
+    finally:
+        snapshot.close()
+    if refused:
+        first = RegionKeys(region, inventory.kinds).show(refused[0])
+        sentence = (
+            f"{len(refused):,} objects of Neutron cannot be expressed, the first is {first}; what etcd has of them"
+            " stays. holdfast openstack check names the causes"
+        )
+        yield Finding(Severity.WRONG, "inventory", sentence)
 
 
 async def examine_leader(store: Store, region: Region) -> Finding:

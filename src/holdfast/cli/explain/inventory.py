@@ -45,6 +45,8 @@ def lines(one: dict[str, Any]) -> Iterator[str]:
         yield row("WANTED", _unwanted(changes))
     else:
         yield row("WANTED", f"yes, since inventory revision {one['revision']}")
+    if one.get("refused"):
+        yield row("REFUSED", "the inventory's row has no form in the store; holdfast openstack check names the cause")
     if changes:
         yield row("EDIT", _change(changes[0]))
     if one.get("goes"):
@@ -82,6 +84,11 @@ def _choices(change: dict[str, Any], is_editable: bool) -> Iterator[str]:
 
 def _headline(one: dict[str, Any]) -> str:
     name = f"{one['kind']} {one['name']}"
+    if one.get("refused"):
+        has = any(stored["revision"] is not None for stored in one["store"])
+        return (
+            f"{name} cannot be expressed; {'its last good object stays in the store' if has else 'it is not stored'}."
+        )
     wrong = [stored for stored in one["store"] if not stored["right"]]
     if not wrong:
         return (

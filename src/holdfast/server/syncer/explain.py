@@ -55,6 +55,7 @@ class ExplainCommands:
             "kind": kind.name,
             "name": name,
             "revision": None if row is None else row.revision,
+            "refused": row is not None and row.is_refused,
             "goes": migration,
             "undo": undo,
             "editable": self._inventory.is_editable,
@@ -112,7 +113,9 @@ class ExplainCommands:
 
     def _held(self, key: bytes, entry: Entry | None, row: Row | None) -> dict[str, Any]:
         wanted = Entry(key, row.doc) if row is not None and row.key == key else None
-        if entry is None or wanted is None:
+        if wanted is not None and row is not None and row.is_refused:
+            right = True  # whatever is there stays
+        elif entry is None or wanted is None:
             right = entry is None and wanted is None
         else:
             right = self._layout.same(wanted, entry)

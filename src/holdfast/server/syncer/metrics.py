@@ -9,6 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 UNWITNESSED = "unwitnessed"
 """State of objects that the store has and the inventory lacks, and whose delete no recorded change witnesses."""
 
+REFUSED = "refused"
+"""State of objects that the inventory has and the store cannot express: what the store has of them stays."""
+
 
 class SyncerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:

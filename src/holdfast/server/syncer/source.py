@@ -16,7 +16,7 @@ import structlog
 from holdfast.inventory.api import Inventory, InventorySnapshot, Row
 from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Owned, Synced, SyncGate
+from holdfast.reconcile import Kept, Owned, Synced, SyncGate
 from holdfast.store.api import Entry
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,8 @@ Wanted = tuple[bytes, Owned[Entry]]
 
 
 def wanted(row: Row) -> Wanted:
-    return row.key, Owned(Entry(row.key, row.doc), NAME, row.revision)
+    owned = Kept if row.is_refused else Owned
+    return row.key, owned(Entry(row.key, row.doc), NAME, row.revision)
 
 
 class InventorySource:
@@ -46,6 +47,9 @@ class InventorySource:
         self._wants = wants
         self._skipped, self._last_skipped = 0, b""
         self._logged = 0
+        self._refusing: list[bytes] = []
+        self.refused: Sequence[bytes] = ()
+        """Keys of the last complete pass whose object has no form in the store."""
         self._run_in_thread = run_in_thread
         self._sync = sync
         self._now = now
@@ -96,12 +100,14 @@ class InventorySource:
         await self.close()
         self._ended, self._last = False, None
         self._skipped = 0
+        self._refusing = []
         self._snapshot = await self._run_in_thread(self._inventory.snapshot)
 
     async def _complete(self) -> None:
         assert self._snapshot is not None
         self._sync.note_source(NAME, Synced(self._now(), self._snapshot.revision()))
         self._log_skipped()
+        self.refused = self._refusing
         await self.close()
 
     def _log_skipped(self) -> None:
@@ -120,6 +126,7 @@ class InventorySource:
             rows = await self._run_in_thread(partial(snapshot.read, self._last, missing))
             self._ended = len(rows) < missing
             self._last = rows[-1].key if rows else self._last
+            self._refusing += [row.key for row in rows if row.is_refused]
             for row in rows:
                 if self._wants(row.key, row.doc):
                     self._ahead.append(row)

@@ -54,7 +54,7 @@ from holdfast.server.identity.verdict import (
 )
 from holdfast.server.syncer.gates import SyncerBrake, recall_deletes, recent_deletes
 from holdfast.server.syncer.keys import RegionKeys
-from holdfast.server.syncer.metrics import UNWITNESSED, SyncerMetrics
+from holdfast.server.syncer.metrics import REFUSED, UNWITNESSED, SyncerMetrics
 from holdfast.server.syncer.moves import Moves
 from holdfast.server.syncer.outbox import Outbox
 from holdfast.server.syncer.pruning import HistoryPruning
@@ -344,10 +344,12 @@ class SyncerTerm:
         metrics.resync_duration.set(self.reconciler.pass_took.total_seconds())
         outstanding = self.reconciler.ledger.tallies()
         held = Counter(self.layout.plural(change.key) for change in unwitnessed(self.reconciler.ledger))
+        refused = Counter(self.layout.plural(key) for key in self.source.refused)
         for kind in self.layout.kinds.order:
             metrics.objects.labels(kind, "stored").set(self.reconciler.present.get(kind, 0))
             metrics.objects.labels(kind, "outstanding").set(outstanding.get(kind, Counter()).total())
             metrics.objects.labels(kind, UNWITNESSED).set(held[kind])
+            metrics.objects.labels(kind, REFUSED).set(refused[kind])
 
     @property
     def may_settle(self) -> bool:
