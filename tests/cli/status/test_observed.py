@@ -105,13 +105,15 @@ def test_explain_says_whether_the_webhook_was_notified_of_an_arrival() -> None:
         "revision": 0,
         "outstanding": [],
         "migrations": [
-            {"from": "r1", "to": "r2", "notified": None, "error": None},
-            {"from": "r1", "to": "r3", "notified": None, "error": "the webhook answered 503"},
-            {"from": "r1", "to": "r4", "notified": "2026-11-15T03:12:44+00:00", "error": None},
+            {"from": "r1", "to": "r2", "notified": None, "error": None, "held": None},
+            {"from": "r1", "to": "r5", "notified": None, "error": None, "held": "paused by alice"},
+            {"from": "r1", "to": "r3", "notified": None, "error": "the webhook answered 503", "held": None},
+            {"from": "r1", "to": "r4", "notified": "2026-11-15T03:12:44+00:00", "error": None, "held": None},
         ],
     }
     assert list(observed.explain_lines([seen]))[2:] == [
         "WEBHOOK     waiting for the arrival: r1 → r2",
+        "WEBHOOK     notice of the arrival is held: paused by alice: r1 → r5",
         "WEBHOOK     not notified of the arrival: the webhook answered 503: r1 → r3",
         "WEBHOOK     notified of the arrival at 2026-11-15T03:12:44+00:00: r1 → r4",
     ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.inventory.sql.engine import DatabaseTimeouts, answer_within
+from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
-from holdfast.server.election.trial import DatabaseTrial, TrialState
+from holdfast.server.election.trial import WITHIN, DatabaseTrial, TrialState
 
 
 class Database:
@@ -30,3 +32,10 @@ def test_a_failed_trial_makes_it_unable_until_one_succeeds() -> None:
     database.away = False
     asyncio.run(trial.once())
     assert (trial.state, trial.error) == (TrialState.SUCCEEDED, "")
+
+
+def test_a_trial_waits_longer_than_a_session_takes_to_give_up() -> None:
+    connecting, answering = answer_within(Duration()), answer_within(DatabaseTimeouts().wait)
+    assert connecting is not None
+    assert answering is not None
+    assert WITHIN.total_seconds() > connecting + answering

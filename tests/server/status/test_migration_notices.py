@@ -16,6 +16,9 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.scope import FLEET
+from holdfast.reconcile import PauseGate
 from holdfast.server.election.leadership import Leading, NotLeading
 from holdfast.server.status.migration_notices import MigrationNotices
 from holdfast.server.webhook import Webhook
@@ -39,8 +42,9 @@ def here(tmp_path: Path) -> Iterator[StatusHarness]:
 class Telling:
     """A leader that tells arrivals, turned by hand."""
 
-    def __init__(self, notices: MigrationNotices) -> None:
+    def __init__(self, notices: MigrationNotices, pause: PauseGate[bytes]) -> None:
         self.notices = notices
+        self.pause = pause
 
     async def turn(self) -> None:
         for _ in range(30):
@@ -65,13 +69,14 @@ async def telling(here: StatusHarness, hook: Hook, *, leads: bool = True) -> Asy
             here.world,
             term.target._fence,
             leadership=here.leadership,
+            pause=term.pause,
             notify=Webhook(hook.url),
             confirm=confirm,
         )
         following = asyncio.create_task(notices.mirror.run())
         await notices.mirror.wait_synced()
         try:
-            yield Telling(notices)
+            yield Telling(notices, term.pause)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -113,6 +118,29 @@ def test_an_arrival_is_notified_once_with_its_idempotency_key(here: StatusHarnes
     assert told["event"] == "live-migration-arrived"
     assert (told["endpoint"], told["from"], told["to"]) == ("holdfast-w1-eth0", "r1", "r2")
     assert here.decisions() == ["create migration r2-holdfast-w1-eth0: applied"]
+
+
+def test_an_arrival_is_held_while_the_fleet_is_paused_and_notified_after_it(here: StatusHarness, hook: Hook) -> None:
+    now, wall = here.clock.now(), here.clock.wall()
+    pause = Intent(what=IntentKind.PAUSE, scope=FLEET, who="alice", why="moving racks", since=wall)
+
+    async def scenario() -> list[str | None]:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await arrive(here)
+            leader.pause.set([pause], wall, now)
+            await leader.turn()
+            held = [one["held"] for one in leader.notices.about("holdfast-w1-eth0")]
+            assert hook.heard == []
+            leader.pause.set([], wall, now)
+            await leader.turn()
+            return held
+
+    (sentence,) = asyncio.run(scenario())
+    assert sentence is not None
+    assert "moving racks" in sentence
+    assert sentence.endswith("To release: holdfast resume fleet")
+    assert len(hook.heard) == 1
 
 
 @pytest.mark.parametrize("answer", [GARBAGE, 302, 303])
@@ -349,7 +377,7 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: S
         "waiting": [{"endpoint": "holdfast-w1-eth0", "error": "the webhook answered 503"}],
         "failing": 1,
     }
-    assert untold == {"from": "r1", "to": "r2", "notified": None, "error": "the webhook answered 503"}
+    assert untold == {"from": "r1", "to": "r2", "notified": None, "error": "the webhook answered 503", "held": None}
     assert (taken["notified"], taken["failing"]) == (1, 0)
     assert (told["notified"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
 

@@ -141,4 +141,6 @@ def _notice(migration: Mapping[str, Any]) -> str:
     """Format the state of the webhook call for one live migration."""
     if migration["notified"] is not None:
         return f"notified of the arrival at {migration['notified']}"
+    if migration["held"]:
+        return f"notice of the arrival is held: {migration['held']}"
     return f"not notified of the arrival: {migration['error']}" if migration["error"] else "waiting for the arrival"

@@ -20,8 +20,8 @@ from holdfast.server.election.handover import TRIAL_FAILED
 log = structlog.get_logger(__name__)
 
 TRY_EVERY = Duration(seconds=5)
-_WITHIN = Duration(seconds=15)
-"""Longer than any timeout of the database session: a trial that takes longer hangs."""
+WITHIN = Duration(seconds=25)
+"""Longer than connecting and any one timeout of the database session take together: a trial that takes longer hangs."""
 
 
 class TrialState(Enum):
@@ -51,10 +51,10 @@ class DatabaseTrial:
 
     async def once(self) -> None:
         try:
-            async with asyncio.timeout(_WITHIN.total_seconds()):
+            async with asyncio.timeout(WITHIN.total_seconds()):
                 await self._attempt()
         except TimeoutError:
-            self._failed(f"no answer within {_WITHIN.total_seconds():g} s")
+            self._failed(f"no answer within {WITHIN.total_seconds():g} s")
         except Away as away:
             self._failed(str(away))
         else:

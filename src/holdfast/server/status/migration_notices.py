@@ -2,7 +2,8 @@
 
 Uses the one loop: notifications that are due, compared with those that were sent. A notification counts as sent when
 the webhook answered 2xx, and is recorded under the fence right after; if the leader dies between the two, the next one
-sends it again, with the same key. A call cannot be fenced: leadership is confirmed with the store just before it.
+sends it again, with the same key. A call cannot be fenced: leadership is confirmed with the store just before it. The
+pauses of the endpoints' status hold the notifications, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
+from holdfast.reconcile import Away, Change, Op, Outcome, Owned, PauseGate, one_kind
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
@@ -137,6 +138,7 @@ class MigrationNotices:
         fence: Fence,
         *,
         leadership: Leadership,
+        pause: PauseGate[bytes],
         notify: NotifyArrival,
         confirm: Confirm,
         audit_every: Duration = Duration(minutes=5),
@@ -153,7 +155,7 @@ class MigrationNotices:
                 "webhook",
                 ArrivalSource(region, self.mirror, kind.mirror, target),
                 WebhookTarget(target, self.mirror, notify, confirm),
-                [LeaderGate(leadership)],
+                [LeaderGate(leadership), pause],
                 one_kind("migrations"),
                 lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
                 lambda new, old: new == old,  # an unreadable row is never equal: no key is empty
@@ -191,12 +193,14 @@ class MigrationNotices:
 
     def _explain(self, key: bytes, migration: Migration) -> dict[str, Any]:
         outstanding = self.reconciler.ledger.outstanding(key)
+        closed = outstanding.closed if outstanding is not None and outstanding.is_held else None
         row = self.target.written.get(key)
         return {
             "from": migration.source.node,
             "to": migration.target.node,
             "notified": None if row is None else row.at.isoformat(timespec="seconds"),
             "error": outstanding.error if outstanding is not None else None,
+            "held": None if closed is None else f"{closed.sentence}. To release: {closed.opens}",
         }
 
     def _waiting(self, key: bytes, error: str | None) -> dict[str, Any]:

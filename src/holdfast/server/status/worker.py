@@ -23,7 +23,7 @@ from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.observed import ENDPOINT
-from holdfast.reconcile import Away
+from holdfast.reconcile import Away, PauseGate
 from holdfast.runtime.config_file import read_secret
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.runtime.daemon.waiting import Waiting
@@ -118,7 +118,7 @@ class StatusWorker(LeaderWork):
             confirm=None if self._kind.observed.is_fenced else partial(self._confirm, leading),
         )
         applied = AppliedIntents(self.worker.context, term.reconciler, term.pause, self.intents.all)
-        notices = self._notices(fence)
+        notices = self._notices(fence, term.pause)
         self.worker.handlers |= StatusCommands(self.worker, term, applied, self.intents, notices).handlers()
         stopping = self.worker.stopping
         works = {
@@ -145,7 +145,7 @@ class StatusWorker(LeaderWork):
         self._gate = StatusIdentityGate(self._identity, fence, max(before, self._doubted))
         return self._gate
 
-    def _notices(self, fence: Fence) -> MigrationNotices | None:
+    def _notices(self, fence: Fence, pause: PauseGate[bytes]) -> MigrationNotices | None:
         """The notifications of migrations: of the endpoints' worker, through the inventory or a webhook."""
         notify = self._notify_arrival or self._webhook()
         if notify is None or self._migration_metrics is None:
@@ -156,6 +156,7 @@ class StatusWorker(LeaderWork):
             self.store,
             fence,
             leadership=self.leadership,
+            pause=pause,
             notify=counted(notify, self._migration_metrics),
             confirm=partial(self.leadership.confirm, self.store, self.leader_key),
             audit_every=self.worker.config.status.audit_every,
