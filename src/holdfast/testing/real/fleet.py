@@ -109,9 +109,10 @@ class RealFleet(ServerGroup):
         """`settings` are for every daemon."""
         self.home, self.database, self._settings = home, database.replace("+psycopg", ""), settings
         self.runtime = home / "run"
+        self._endpoints = cluster.endpoints
         self.kernels = {host_name(number): home / f"{host_name(number)}.kernel.json" for number in range(1, hosts + 1)}
-        self.agents = {name: self._agent(cluster, name) for name in self.kernels}
-        members = [self._server(cluster, f"s{number}") for number in range(1, servers + 1)]
+        self.agents = {name: self._agent(name) for name in self.kernels}
+        members = [self._server(f"s{number}") for number in range(1, servers + 1)]
         super().__init__(cluster, REGION, members)
         self.engine: Engine = open_engine(database_url(database))
         self.editor, self.inventory = Editor(self.engine, REGION), SqlInventory(self.engine)
@@ -119,20 +120,21 @@ class RealFleet(ServerGroup):
         self.live: dict[int, Placed] = {}
         """The workloads that the inventory has, as this fleet was told to change it."""
 
-    def _server(self, cluster: EtcdCluster, name: str, **settings: str) -> ServerProcess:
+    def _server(self, name: str, **settings: str) -> ServerProcess:
         given = {"server.name": name, "inventory.database": self.database, "inventory.poll_every": "500ms", **QUICK}
-        command = self._command(cluster, "server", name, {**given, **settings})
+        command = self.command("server", name, {**given, **settings})
         return ServerProcess(name, self.home / name, command, runtime=self.runtime / name)
 
-    def _agent(self, cluster: EtcdCluster, name: str) -> Process:
+    def _agent(self, name: str) -> Process:
         given = {"agent.host": name, "agent.dataplane.file": str(self.kernels[name]), **_AGENT_SETTINGS}
-        return Process(self._command(cluster, "agent", name, given), log=self.home / f"{name}.log")
+        return Process(self.command("agent", name, given), log=self.home / f"{name}.log")
 
-    def _command(self, cluster: EtcdCluster, role: str, name: str, settings: Mapping[str, str]) -> Sequence[str]:
+    def command(self, role: str, name: str, settings: Mapping[str, str]) -> Sequence[str]:
+        """Return the command of a daemon of this fleet."""
         own = {
             "paths.runtime": str(self.runtime / name),
             "paths.state": str(self.home / "state" / name),
-            "store.endpoints": ",".join(cluster.endpoints),
+            "store.endpoints": ",".join(self._endpoints),
             **self._settings,
             **settings,
         }
