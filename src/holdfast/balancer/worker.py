@@ -13,6 +13,7 @@ from holdfast import __version__
 from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.worker import ANNOUNCE
 from holdfast.balancer.commands.control import BalancerCommands
+from holdfast.balancer.commands.troubles import troubles
 from holdfast.balancer.dataplane.api import Disconnects, VipDataplane
 from holdfast.balancer.dataplane.open import open_dataplane
 from holdfast.balancer.desired.state import BalancerState
@@ -129,13 +130,15 @@ class BalancerJob:
         return f"{doubt.verdict.value}: {doubt.sentence}; the services served before stay{release}"
 
     async def _about(self, _request: Request, _who: Who) -> Any:
-        """Answer `holdfast status`: the verdict on the store, while it is not taken as it is."""
+        """Answer `holdfast status`: the verdict on the store, while it is not taken as it is, and frontends that do not
+        serve with all of their backends."""
         doubt = self._doubt()
         refusal = None if doubt is None else StoreRefusal(doubt.verdict.value, doubt.sentence, doubt.opens)
         return {
             "name": self._name,
             "uses_store": self._watcher is not None,
             "store_refusal": msgspec.to_builtins(refusal),
+            "troubles": msgspec.to_builtins(troubles(self.reconciler, self._clock.now())),
         }
 
     def _report(self) -> BalancerReport:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.balancer.commands.announce_status import unverified_since
+from holdfast.balancer.commands.troubles import troubles
 from holdfast.balancer.desired.frontend import DesiredFrontend
 from holdfast.balancer.desired.state import HealthTransition
 from holdfast.balancer.reconciler import VipReconciler
@@ -38,6 +39,7 @@ class BalancerViews:
             "frontends": [self.frontend(one) for one in services.frontends.values()],
             "backends": [self.backend(one) for one in services.backends.values()],
             "missing": dict(services.missing),
+            "troubles": msgspec.to_builtins(troubles(self._reconciler, self._now)),
         }
 
     def frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
@@ -80,7 +82,12 @@ class BalancerViews:
             "since_s": self._age(health.since),
             "why": health.why,
             "checks": {
-                check: {"verdict": count.verdict.value, "against": count.against, "pace": count.interval.value}
+                check: {
+                    "verdict": count.verdict.value,
+                    "against": count.against,
+                    "pace": count.interval.value,
+                    "error": self._balancer.probe_errors.get(backend.name, {}).get(check),
+                }
                 for check, count in health.counts.items()
             },
             "frontends": list(self._balancer.services.users[backend.name]),

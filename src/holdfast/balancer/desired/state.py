@@ -87,6 +87,8 @@ class BalancerState:
         self._changed_intervals: dict[str, ProbeInterval] = {}
         """Targets whose interval has changed, until the reconciler sends them to the prober."""
         self.reachability = Reachability()
+        self.probe_errors: dict[str, dict[str, str]] = {}
+        """Last error of each check whose last probe did not pass, by backend; also errors that change no health."""
         self.has_results = False
         """True once the prober has delivered a result since the start."""
         # Until the dataplane has been read, every backend may be one that it serves with (B25).
@@ -160,6 +162,8 @@ class BalancerState:
         for name in carried.keys() & known.keys():
             self._note_transition(name, known[name], now)
         self._unprobed &= carried.keys()
+        same = {name for name, one in services.backends.items() if before.backends.get(name) == one}
+        self.probe_errors = {name: errors for name, errors in self.probe_errors.items() if name in same}
         self._ramps = {key: began for key, began in self._ramps.items() if key[1] in carried}
         self._desired.clear()
         self._states.clear()
@@ -294,6 +298,7 @@ class BalancerState:
         event = self._event(result, target, now)
         self.has_results |= event is not HealthEvent.LATE
         why = f"{check}: {result.code.value}" + (f", {result.detail}" if result.detail else "")
+        self._note_error(name, check, None if result.passed else why)
         rules = HealthThresholds(target.check.rise, target.check.fall)
         before = self.health[name].counts[check].interval
         touched = self._move(name, Signal(event, why, check, rules), now)
@@ -301,6 +306,13 @@ class BalancerState:
         if after is not before:
             self._changed_intervals[result.target] = after
         return touched
+
+    def _note_error(self, name: str, check: str, error: str | None) -> None:
+        errors = self.probe_errors.setdefault(name, {})
+        if error is None:
+            errors.pop(check, None)
+        else:
+            errors[check] = error
 
     def _event(self, result: ProbeResult, target: TargetSpec, now: Instant) -> HealthEvent:
         if result.passed:

@@ -30,6 +30,7 @@ def examine(config: BalancerSettings, runtime: Path) -> Iterator[Finding]:
     """Check the dataplane, forwarding and replies; yields nothing if no balancer is configured."""
     if not (config.frontends or config.source == "etcd"):
         return
+    yield from _serving(runtime)
     if config.dataplane.kind == "vpp":
         yield from examine_vpp(config)
     if config.dataplane.kind != "nftables":
@@ -52,6 +53,17 @@ def examine(config: BalancerSettings, runtime: Path) -> Iterator[Finding]:
     tracked = status.get("tracked")
     yield from tracking(TrackedFlows(tracked["flows"], tracked["most"]) if tracked else None)
     yield from replies(traffic)
+
+
+def _serving(runtime: Path) -> Iterator[Finding]:
+    """Find frontends of a running balancer that do not serve, or not with all of their backends."""
+    try:
+        status = send_command(runtime, WORKER, "balancer")
+    except click.ClickException:  # none runs: there is nothing to serve with
+        return
+    for one in status.get("troubles", ()):
+        severity = Severity.WRONG if one["needs_action"] else Severity.NOTE
+        yield Finding(severity, "frontends", f"{one['subject']}: {one['sentence']}")
 
 
 def _family(address: str) -> int:

@@ -30,7 +30,8 @@ def backend(one: dict[str, Any]) -> Iterator[str]:
     yield ""
     for check, found in one["checks"].items():
         against = f", {found['against']} results in a row against that" if found["against"] else ""
-        yield row("CHECK", f"{check}: {found['verdict']}{against}; probed at the {found['pace']} interval")
+        error = f"; last probe: {found['error'].removeprefix(f'{check}: ')}" if found.get("error") else ""
+        yield row("CHECK", f"{check}: {found['verdict']}{against}; probed at the {found['pace']} interval{error}")
     for intent in one["intents"]:
         weight = f" {intent['weight']}" if intent["weight"] is not None else ""
         weight += f" in {intent['frontend']}" if intent.get("frontend") else ""

@@ -47,6 +47,9 @@ def problems(view: StatusView) -> list[Problem]:
         for worker in one.workers:
             held = _without_pauses(view, verdicts.others(view.held.get(f"{one.role}/{worker.name}", [])))
             found += _worker_problems(worker, held)
+    found += [
+        Problem(one.subject, one.sentence, inspect=one.inspect, needs_action=one.needs_action) for one in view.troubles
+    ]
     if view.pruning_fails:
         sentence = f"old history of the inventory is not pruned, and grows: {view.pruning_fails}; retrying every minute"
         found.append(Problem("syncer", sentence, inspect="holdfast history history"))

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.report.summary import AgentDetails
+from holdfast.balancer.commands.troubles import FrontendTrouble
 from holdfast.cli.common.control_socket import CannotTell, label, no_daemon, roles
 from holdfast.cli.common.terms import TermOnBoard, read_terms
 from holdfast.cli.status import observed
@@ -71,6 +72,8 @@ class StatusView:
     """Terms of servers here whose elector does not answer, from their boards; by daemon."""
     unreached: Sequence[str] = ()
     """Balancers that serve from a file, so that no pause of the fleet reaches them."""
+    troubles: Sequence[FrontendTrouble] = ()
+    """Frontends of balancers here that do not serve, or not with all of their backends."""
     pruning_fails: str = ""
     """Reason why the leader's syncer cannot prune the history of the inventory; empty while it can."""
 
@@ -111,6 +114,7 @@ async def read_status(runtime: Path) -> StatusView:
         sorted(answers.intents.values(), key=lambda one: str(one.name)),
         {daemon: term for daemon, term in read_terms(runtime).items() if daemon not in {*answers.electors, *gone}},
         answers.unreached,
+        answers.troubles,
         answers.pruning_fails,
     )
 
@@ -130,6 +134,7 @@ class _Answers:
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
     intents: dict[IntentName, Intent] = field(default_factory=dict)
     unreached: list[str] = field(default_factory=list)
+    troubles: list[FrontendTrouble] = field(default_factory=list)
     pruning_fails: str = ""
 
     async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
@@ -161,6 +166,7 @@ class _Answers:
             case "peers":
                 self.agents.append(msgspec.convert(about, AgentDetails))
             case "vips":
+                self.troubles += msgspec.convert(about.get("troubles", []), list[FrontendTrouble])
                 if not about["uses_store"]:
                     self.unreached.append(about["name"])
                 if about["store_refusal"] is not None:
