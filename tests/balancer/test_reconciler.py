@@ -250,6 +250,22 @@ def test_a_reload_during_warm_up_writes_nothing_and_does_not_restart_the_clock(t
     play(story, tmp_path)
 
 
+def test_a_vip_removed_by_a_reload_during_warm_up_is_deleted_when_the_window_ends(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2, frontends=2))
+        site.node.kill()
+        site.start(simple(1, 2, frontends=2))
+        await asyncio.sleep(10)
+        site.reload(simple(1, 2))
+        await asyncio.sleep(18)
+        assert site.weights(2) == {"b1": 100, "b2": 100}, "28 s after the start it still serves"
+        await asyncio.sleep(4)
+        assert site.weights(2) == {}
+        assert site.weights(1) == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
 def weight_alone(wanted: Any, held: Any) -> bool:
     if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry):
         return wanted.weight == held.weight

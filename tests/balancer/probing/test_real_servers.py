@@ -389,6 +389,21 @@ def test_https_a_client_certificate_is_presented(nginx: Ports, authority: Author
     assert (result.code, result.detail) == (ProbeCode.L7OK, "200")
 
 
+def test_https_authorities_certificate_and_key_may_be_credentials(
+    nginx: Ports, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert, key = authority.client_certificate(tmp_path / "mine")
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    for name, file in {"ca": authority.file, "cert": cert, "key": key}.items():
+        (credentials / name).write_bytes(file.read_bytes())
+        (credentials / name).chmod(0o600)
+    asked = {"type": "https", "path": "/health", "host": "www.example.org", "ca_file": "credential:ca"}
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    result = probe(HERE, nginx[2], cert_file="credential:cert", key_file="credential:key", **asked)
+    assert (result.code, result.detail) == (ProbeCode.L7OK, "200")
+
+
 def test_https_a_client_certificate_of_a_stranger_fails(nginx: Ports, authority: Authority, tmp_path: Path) -> None:
     cert, key = authority.client_certificate(tmp_path / "theirs", by_stranger=True)
     asked = {"type": "https", "path": "/health", "host": "www.example.org", "ca_file": str(authority.file)}
