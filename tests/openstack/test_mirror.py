@@ -9,9 +9,11 @@ import pytest
 from holdfast.inventory.api import Fence
 from holdfast.inventory.sql.fence import raise_fence
 from holdfast.model.base.region import Region
+from holdfast.openstack import mirror
 from holdfast.openstack import tables as t
 from holdfast.openstack.inventory import NeutronInventory
 from holdfast.openstack.outbox import Changed
+from holdfast.openstack.translate.keys import NeutronResource, ResourceType
 from holdfast.openstack.translate.settings import TranslationSettings
 from holdfast.testing.fakes.neutron import NeutronDatabase
 
@@ -75,6 +77,22 @@ def test_without_a_row_nothing_witnesses_a_delete(cloud: Cloud) -> None:
     cloud.remove(t.PORTS)
 
     assert cloud.inventory.witness(cloud.keys.values()) == {}
+
+
+_TYPES: dict[object, ResourceType] = {t.PORTS: "port", t.GROUPS: "security-group", t.SUBNETS: "subnet"}
+
+
+@pytest.mark.parametrize("table", _TYPES, ids=lambda table: str(table.name))
+def test_a_delete_through_neutron_witnesses_keys_that_no_resync_has_recorded(cloud: Cloud, table: object) -> None:
+    resource = {t.PORTS: cloud.port, t.GROUPS: cloud.group, t.SUBNETS: cloud.subnet}[table]  # type: ignore[index]
+    with cloud.database.engine.begin() as connection:
+        mirror.expect_delete(connection, NeutronResource(_TYPES[table], resource), 7, REGION)
+    key = cloud.keys[table]  # type: ignore[index]
+    assert cloud.inventory.witness([key]) == {}  # the resource is there: the transaction may have been rolled back
+
+    cloud.remove(table)
+
+    assert cloud.inventory.witness(cloud.keys.values())[key].revision == 7
 
 
 def test_an_adoption_voids_deletes_of_before_and_none_of_after(cloud: Cloud) -> None:

@@ -158,7 +158,7 @@ def _refused(report: dict[str, Any]) -> Sequence[str]:
 def _unrecorded(report: dict[str, Any]) -> Sequence[str]:
     count = report["unrecorded"]
     sentence = (
-        f"{count:,} keys are not recorded yet, so that no delete of them would be witnessed: the leader records them "
-        "after its first resync; start Neutron's API after that"
+        f"{count:,} keys are not recorded yet: a delete of them that is not made through Neutron's API would not be "
+        "witnessed. The leader records them after its first resync"
     )
     return [sentence] if count else []

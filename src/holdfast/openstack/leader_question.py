@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
-from holdfast.config import ConfigRejected, FlagValue
+from holdfast.config import ConfigRejected
 from holdfast.model.base.region import configured_region
 from holdfast.model.control.leader import LEADER
-from holdfast.openstack.server_command import CalicoOptions, server_settings
-from holdfast.runtime.config_file import SecretRefused, load
+from holdfast.openstack.own_config import own_config
+from holdfast.openstack.server_command import CalicoOptions
+from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore
@@ -20,8 +20,7 @@ _MOST_S = 2.0
 
 def why_nobody_leads(options: CalicoOptions, files: list[str]) -> str:
     """Return the reason, with what to do; "" if a server leads."""
-    flags = [FlagValue("neutron.conf", name, text) for name, text in server_settings(options, files).items()]
-    loaded = load(options.config or None, os.environ, flags)
+    loaded = own_config(options, files)
     if isinstance(loaded, ConfigRejected):
         return f"the configuration of Holdfast is refused: {loaded}"
     key = LEADER.key(configured_region(loaded.config), "leader")

@@ -1,14 +1,15 @@
 """ML2 mechanism driver `holdfast`: binds ports as taps, and records every change in the outbox.
 
-Every hook writes one keys-only row in the transaction of the change. After the commit of a port it only looks, from
-time to time, whether anybody takes these rows: the syncer polls the outbox. Groups, rules, floating addresses and QoS
-policies have no hook in ML2; they come as PRECOMMIT events of their own plugins.
+Every hook writes one keys-only row in the transaction of the change; that of a delete also records the keys that it
+takes from the store, so that it is witnessed even if no resync has seen them. After the commit of a port it only looks,
+from time to time, whether anybody takes these rows: the syncer polls the outbox. Groups, rules, floating addresses and
+QoS policies have no hook in ML2; they come as PRECOMMIT events of their own plugins.
 """
 
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from neutron.plugins.ml2.drivers import mech_agent
@@ -21,11 +22,16 @@ from neutron_lib.services.qos import constants as qos
 from oslo_config import cfg
 from sqlalchemy import func, select
 
+from holdfast.config import ConfigRejected
+from holdfast.model.base.region import Region, configured_region
 from holdfast.openstack.agent_type import AGENT_TYPE
 from holdfast.openstack.leader_question import why_nobody_leads
+from holdfast.openstack.mirror import expect_delete
 from holdfast.openstack.options import OPTIONS, SECTION
 from holdfast.openstack.outbox import Changed, record, record_port_of
+from holdfast.openstack.own_config import own_config
 from holdfast.openstack.tables import OUTBOX
+from holdfast.openstack.translate.keys import NeutronResource
 from holdfast.openstack.unattended import UnattendedOutbox
 from holdfast.openstack.worker import HoldfastServer, calico_conf, config_files, holdfast_arguments
 from holdfast.runtime.clock import SystemClock
@@ -75,7 +81,7 @@ class HoldfastDriver(mech_agent.SimpleAgentMechanismDriverBase):  # type: ignore
         self._record_port(context)
 
     def delete_port_precommit(self, context: Any) -> None:
-        self._record_port(context)
+        _record_delete(context.plugin_context.session, Changed.PORT, NeutronResource("port", context.current["id"]))
 
     def _record_port(self, context: Any) -> None:
         record(context.plugin_context.session, Changed.PORT, context.current["id"])
@@ -99,7 +105,9 @@ class HoldfastDriver(mech_agent.SimpleAgentMechanismDriverBase):  # type: ignore
     delete_port_postcommit = create_port_postcommit
 
     update_subnet_precommit = create_subnet_precommit
-    delete_subnet_precommit = create_subnet_precommit
+
+    def delete_subnet_precommit(self, context: Any) -> None:
+        _record_delete(context.plugin_context.session, Changed.SUBNET, NeutronResource("subnet", context.current["id"]))
 
 
 class HoldfastQos(qos_base.DriverBase):  # type: ignore[misc]
@@ -127,6 +135,24 @@ class HoldfastQos(qos_base.DriverBase):  # type: ignore[misc]
     delete_policy_precommit = update_policy_precommit
 
 
+@cache
+def _region() -> Region | None:
+    """The region that the server writes to. None, with a warning, if its configuration is refused: a delete in Neutron
+    must not fail for that."""
+    loaded = own_config(calico_conf(cfg.CONF), config_files(cfg.CONF))
+    if isinstance(loaded, ConfigRejected):
+        LOG.warning("holdfast: keys of deleted objects are not recorded: the configuration is refused: %s", loaded)
+        return None
+    return configured_region(loaded.config)
+
+
+def _record_delete(session: Any, kind: Changed, resource: NeutronResource) -> None:
+    revision, region = record(session, kind, resource.id), _region()
+    if revision is not None and region is not None:
+        session.flush()
+        expect_delete(session.connection(), resource, revision, region)
+
+
 def _oldest(context: Any) -> int | None:
     """The id of the oldest row of the outbox; None if there is none."""
     with db_api.CONTEXT_READER.using(context):
@@ -143,7 +169,10 @@ def _subscribe() -> None:
         registry.subscribe(_on_rule, resources.SECURITY_GROUP_RULE, event)
 
 
-def _on_group(_resource: Any, _event: Any, _trigger: Any, payload: Any) -> None:
+def _on_group(_resource: Any, event: Any, _trigger: Any, payload: Any) -> None:
+    if event == events.PRECOMMIT_DELETE:
+        _record_delete(payload.context.session, Changed.GROUP, NeutronResource("security-group", payload.resource_id))
+        return
     record(payload.context.session, Changed.GROUP, payload.resource_id)
 
 

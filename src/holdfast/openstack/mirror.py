@@ -1,13 +1,14 @@
 """Mirror rows: the database's own record of what the store holds, and so the witness of every delete.
 
 A row is written before its key is created in the store, and refers to its port, group or subnet. Whoever deletes that
-(Neutron, a purge, raw SQL), the foreign key becomes NULL with it. A key whose resource exists is judged by that
-resource: one that it no longer has, because it is bound elsewhere or not at all, was given up.
+(Neutron, a purge, raw SQL), the foreign key becomes NULL with it. A delete through Neutron's API writes the rows that
+are missing itself: those of keys that another controller wrote and no resync has recorded yet. A key whose resource
+exists is judged by that resource: one that it no longer has, because it is bound elsewhere or not at all, was given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,9 +17,10 @@ from sqlalchemy.dialects import mysql, sqlite
 
 from holdfast.inventory.api import Witness
 from holdfast.inventory.sql.objects import batches
+from holdfast.model.base.region import Region
 from holdfast.openstack import read
 from holdfast.openstack.objects import GROUP, PORT, SUBNET, newest_changes, resources_at
-from holdfast.openstack.rows import PortRow, SubnetRow
+from holdfast.openstack.rows import PortRow, SecurityGroupRow, SubnetRow
 from holdfast.openstack.tables import GROUPS, MIRROR, OUTBOX, PORTS, SUBNETS
 from holdfast.openstack.translate.keys import NeutronResource, keys_of, wanted_now
 from holdfast.openstack.translate.settings import TranslationSettings
@@ -38,11 +40,33 @@ def expect(connection: Connection, keys: Collection[bytes], revision: int, setti
     for key, resource in resources.items():
         if resource.type in _OWNERS:
             owner = _OWNERS[resource.type][1]
-            row = {"key": key, "resource": resource.id, "revision": revision, "gone_at": None}
-            row |= dict.fromkeys(("port_id", "group_id", "subnet_id"))
-            rows.append({**row, owner: resource.id if resource in present else None})
+            rows.append({**_row(key, resource, revision), owner: resource.id if resource in present else None})
     if rows:
         connection.execute(_upsert(connection), rows)
+
+
+def expect_delete(connection: Connection, resource: NeutronResource, revision: int, region: Region) -> None:
+    """Record the keys of a resource that this transaction deletes. The resource is locked before its rows, in the order
+    of `expect` and of the delete itself, so that the three cannot deadlock."""
+    table = _OWNERS[resource.type][0]
+    connection.execute(select(table.c.id).where(table.c.id == resource.id).with_for_update()).all()
+    owners: Sequence[PortRow | SecurityGroupRow | SubnetRow]
+    match resource.type:
+        case "port":
+            owners = read.binding_ports(connection, {resource.id})
+        case "security-group":
+            owners = [SecurityGroupRow(id=resource.id)]
+        case _:
+            owners = [SubnetRow(id=resource.id, network_id="", cidr="")]
+    rows = [_row(each.key, resource, revision) for owner in owners for each in keys_of(owner, region)]
+    if rows:
+        connection.execute(_upsert(connection), rows)
+
+
+def _row(key: bytes, resource: NeutronResource, revision: int) -> dict[str, Any]:
+    """A row whose resource is gone."""
+    row = {"key": key, "resource": resource.id, "revision": revision, "gone_at": None}
+    return row | dict.fromkeys(("port_id", "group_id", "subnet_id"))
 
 
 def _upsert(connection: Connection) -> Any:

@@ -26,10 +26,12 @@ class Changed(StrEnum):
     QOS = "qos"
 
 
-def record(session: Any, kind: Changed, resource: str | None) -> None:  # protection: C19
-    """Record that an object changed. Does nothing for a missing id."""
-    if resource:
-        session.execute(insert(OUTBOX).values(kind=kind.value, resource=resource))
+def record(session: Any, kind: Changed, resource: str | None) -> int | None:  # protection: C19
+    """Record that an object changed, and return the revision of that. Does nothing for a missing id."""
+    if not resource:
+        return None
+    row = session.execute(insert(OUTBOX).values(kind=kind.value, resource=resource))
+    return int(row.inserted_primary_key[0])
 
 
 def record_port_of(session: Any, floating_port: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from holdfast.testing.fault import fault
 from holdfast.testing.real.neutron import NeutronFleet, RefusedByNeutron
 from holdfast.testing.real.processes import children, wait_until
-from tests.openstack.neutron.felix import MIGRATIONS, Cloud
+from tests.openstack.neutron.felix import MIGRATIONS, POLICIES, SUBNETS, Cloud
 
 
 def _server(fleet: NeutronFleet) -> int:
@@ -208,6 +208,28 @@ def test_a_port_deleted_by_raw_sql_leaves_etcd_with_the_next_resync(cloud: Cloud
     cloud.fleet.resync()
 
     cloud.eventually(lambda: cloud.endpoint(port) is None, "the database witnessed the delete")
+
+
+@fault("C41", without="holdfast.openstack.mirror:expect_delete")
+def test_C41_a_delete_of_what_no_resync_has_recorded_yet_reaches_etcd(cloud: Cloud, stopped_api: NeutronFleet) -> None:
+    """The objects are as networking-calico left them: stored and wanted, without mirror rows."""
+    stopped_api.start_api()
+    fleet, group = cloud.fleet, cloud.fleet.post("security-groups", {"name": "short-lived"})
+    port = cloud.port(security_groups=[group["id"]])
+    keys = [cloud.endpoint_key(port), f"{POLICIES}ossg.default.{group['id']}", f"{SUBNETS}{cloud.subnet['id']}"]
+    cloud.eventually(lambda: all(fleet.store(key) for key in keys), "all three are stored")
+    cloud.in_sync()
+    fleet.sql(f"DELETE FROM holdfast_mirror WHERE resource IN ('{port['id']}','{group['id']}','{cloud.subnet['id']}')")
+
+    fleet.delete(f"ports/{port['id']}")
+    fleet.delete(f"security-groups/{group['id']}")
+    fleet.delete(f"subnets/{cloud.subnet['id']}")
+
+    try:
+        cloud.eventually(lambda: not any(fleet.store(key) for key in keys), "all three are gone", within=30)
+    finally:
+        for key in keys:  # without the protection they are held for ever
+            fleet.delete_key(key)
 
 
 def test_C43_an_endpoint_that_neutron_never_had_is_held(cloud: Cloud) -> None:
