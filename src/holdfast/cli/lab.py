@@ -94,7 +94,7 @@ def _run(folder: str, config_file: str | None, hosts: int, *, on_kernel: bool = 
     run_role(fleet.ROLE, fleet.WORKERS, config_file, flags, ready=_welcome)
 
 
-def _welcome(paths: RolePaths) -> None:
+def _welcome(_paths: RolePaths) -> None:
     click.echo(
         f"""
 Holdfast runs: an etcd, {len(layout.SERVERS)} servers with an inventory, an agent for each host, a balancer with a
@@ -103,8 +103,7 @@ web site, and a client that sends requests to it. In another terminal, in this f
   holdfast status                   daemons, leader, problems and how to solve them
   holdfast leader                   current and former leaders
   holdfast history                  decisions, with their reasons
-  holdfast get hosts --set inventory.database={layout.database(paths.state)}
-                                    objects of the inventory; also: networks, endpoints
+  holdfast get hosts                objects of the inventory; also: networks, endpoints
   holdfast explain endpoint holdfast-web--01-eth0
                                     one object, from the inventory to the kernel; also: host r1-02
   holdfast agent peers --host r1-01 the other hosts, as this agent sees them; also: agent pending

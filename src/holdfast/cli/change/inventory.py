@@ -18,9 +18,10 @@ import click
 import msgspec
 
 from holdfast.cli.change.resync import print_differences
-from holdfast.cli.common.config_flags import configuration_flags, effective
+from holdfast.cli.common.config_flags import configuration_flags
 from holdfast.cli.common.control_socket import runtime_flag
 from holdfast.cli.common.etcd import operator, query_store
+from holdfast.cli.common.lab_inventory import effective_or_lab
 from holdfast.config import Config, FlagValue
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
@@ -83,7 +84,7 @@ def prefix_rules(config: Config) -> PrefixRules:
 def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[InventorySession]:
     """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
     with _errors():
-        opened = InventorySession(effective(config_file, settings).config)
+        opened = InventorySession(effective_or_lab(config_file, settings).config)
         try:
             yield opened
         finally:
@@ -121,7 +122,7 @@ class ControlSession:
 def control_session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[ControlSession]:
     """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
     with _errors():
-        opened = ControlSession(effective(config_file, settings).config)
+        opened = ControlSession(effective_or_lab(config_file, settings).config)
         try:
             yield opened
         finally:
