@@ -33,10 +33,11 @@ from holdfast.testing.real.nginx import LARGE
 from tests.e2e.balancer_harness import VIP, BalancedSite, stage, wait
 
 SETTINGS: dict[str, Any] = {"warm_up": "200ms", "frontend": "announce: {device: lo}"}
-USERS = "10.9.0.0/24"
+USERS = {4: "10.9.0.0/24", 6: "fd00:9::/64"}
+USER = {4: "10.9.0.2", 6: "fd00:9::2"}
 SMALL = 1300
 """MTU between the router and the user, smaller than all others."""
-WEB = Vip.of(VIP[4], "tcp", 80)
+WEB = {family: Vip.of(VIP[family], "tcp", 80) for family in (4, 6)}
 FLOWS = 40
 _PORTS = itertools.count(20_000)
 """Each flow has a port of its own: balancers remember ended flows for minutes."""
@@ -51,11 +52,12 @@ table inet back {{
 class Flow:
     """One connection from the user to the VIP."""
 
-    def __init__(self, user: Namespace) -> None:
-        here = ("10.9.0.2", next(_PORTS))
-        self._socket = inside(user.system_name, lambda: socket.create_connection((VIP[4], 80), 120, here))
-        host, port = self._socket.getsockname()
-        self._client = Client(4, int(ip_address(host)), port, socket.IPPROTO_TCP, 80)
+    def __init__(self, user: Namespace, family: int = 4) -> None:
+        here = (USER[family], next(_PORTS))
+        self._socket = inside(user.system_name, lambda: socket.create_connection((VIP[family], 80), 120, here))
+        host, port = self._socket.getsockname()[:2]
+        self._vip = WEB[family]
+        self._client = Client(family, int(ip_address(host)), port, socket.IPPROTO_TCP, 80)
         self.server = self.ask()
 
     def ask(self) -> str:
@@ -85,7 +87,7 @@ class Flow:
 
         def look() -> bool:
             with contextlib.closing(NftConnection("holdfast")) as kernel:
-                return kernel.mark_of_flow(WEB, self._client) is not None
+                return kernel.mark_of_flow(self._vip, self._client) is not None
 
         return inside(balancer.namespace.system_name, look)
 
@@ -100,12 +102,17 @@ class EqualCostSite:
         self.made = made
         self.router, self.user = made.client, net.namespace("user")
         self.to_user = net.cable(self.router, self.user, "10.9.0.1/24", "10.9.0.2/24")
+        self.router.bring_up(self.to_user, "fd00:9::1/64")
+        self.user.bring_up(self.to_user, f"{USER[6]}/64")
         self.router.forward()
-        self.user.batch(["route add default via 10.9.0.1"])
+        self.user.batch(["route add default via 10.9.0.1", "route add ::/0 via fd00:9::1"])
         # By ports too, and replies of one flow may come from the other balancer than its requests go to.
-        self.router.run("sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1", "net.ipv4.conf.all.rp_filter=0")
+        by_ports = [f"net.ipv{family}.fib_multipath_hash_policy=1" for family in (4, 6)]
+        self.router.run("sysctl", "-qw", *by_ports, "net.ipv4.conf.all.rp_filter=0")
         for number, balancer in enumerate(made.balancers, 1):
-            balancer.namespace.batch([f"route add {USERS} via 10.1.{number}.2"])
+            balancer.namespace.batch(
+                [f"route add {USERS[4]} via 10.1.{number}.2", f"route add {USERS[6]} via fd00:1:{number}::2"]
+            )
         for place, server in enumerate(made.site.servers.values(), 1):
             _reply_by_last_way(net, server, place)
         self.announce(1, 2)
@@ -113,12 +120,13 @@ class EqualCostSite:
     def announce(self, *balancers: int) -> None:
         """Route to the VIP through these balancers: what BGP does with the addresses that they announce."""
         hops = " ".join(f"nexthop via 10.1.{number}.1" for number in balancers)
-        self.router.batch([f"route replace {VIP[4]}/32 {hops}"])
+        hops_6 = " ".join(f"nexthop via fd00:1:{number}::1" for number in balancers)
+        self.router.batch([f"route replace {VIP[4]}/32 {hops}", f"route replace {VIP[6]}/128 {hops_6}"])
 
     @contextlib.contextmanager
-    def flows(self) -> Iterator[Sequence[tuple[Flow, bool]]]:
+    def flows(self, family: int = 4) -> Iterator[Sequence[tuple[Flow, bool]]]:
         """Yield flows over both balancers; with each whether it passes the first."""
-        opened = [Flow(self.user) for _ in range(FLOWS)]
+        opened = [Flow(self.user, family) for _ in range(FLOWS)]
         try:
             self.wait_acknowledged()
             first, second = ([one.passes(balancer) for one in opened] for balancer in self.made.balancers)
@@ -159,9 +167,14 @@ def _reply_by_last_way(net: NamespaceNetwork, server: Namespace, place: int) -> 
         device = server.run("ip", "-oneline", "route", "get", gateway).split()[2]
         marks.append(f'iifname "{device}" ct mark set {number}')
         server.batch(
-            [f"route add {USERS} via {gateway} table 10{number}", f"rule add fwmark {number} lookup 10{number}"]
+            [
+                f"route add {USERS[4]} via {gateway} table 10{number}",
+                f"route add {USERS[6]} via fd00:2:{10 * number + place}::1 table 10{number}",
+                f"rule add fwmark {number} lookup 10{number}",
+            ]
         )
-    server.batch([f"route add {USERS} via 10.2.{10 + place}.1"])
+        server.run("ip", "-6", "rule", "add", "fwmark", str(number), "lookup", f"10{number}")
+    server.batch([f"route add {USERS[4]} via 10.2.{10 + place}.1", f"route add {USERS[6]} via fd00:2:{10 + place}::1"])
     server.run("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
     script = net.home / f"{server.name}.nft"
     script.write_text(RETURN.format(marks="; ".join(marks)))
@@ -174,9 +187,10 @@ def site() -> Iterator[EqualCostSite]:
         yield EqualCostSite(net, made)
 
 
-def test_established_flows_continue_at_the_other_balancer_on_the_same_server(site: EqualCostSite) -> None:
+@pytest.mark.parametrize("family", [4, 6])
+def test_established_flows_continue_at_the_other_balancer_on_the_same_server(site: EqualCostSite, family: int) -> None:
     """It takes them up in the middle, and its equal table leads them to the server that has them."""
-    with site.flows() as flows, site.withdrawn():
+    with site.flows(family) as flows, site.withdrawn():
         assert [one.ask() for one, _ in flows] == [one.server for one, _ in flows]
         assert {one.server for one, _ in flows} == set(SERVERS)
 
@@ -197,10 +211,11 @@ def test_flows_that_come_back_continue_only_if_tracking_does_not_check_their_win
         site.track(nf_conntrack_tcp_be_liberal=0)
 
 
-def test_without_picking_up_established_flows_are_reset_at_the_other_balancer(site: EqualCostSite) -> None:
+@pytest.mark.parametrize("family", [4, 6])
+def test_without_picking_up_established_flows_are_reset_at_the_other_balancer(site: EqualCostSite, family: int) -> None:
     site.track(nf_conntrack_tcp_loose=0)
     try:
-        with site.flows() as flows, site.withdrawn():
+        with site.flows(family) as flows, site.withdrawn():
             assert [one.is_reset() for one, _ in flows] == [was_first for _, was_first in flows]
     finally:
         site.track(nf_conntrack_tcp_loose=1)
