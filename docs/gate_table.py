@@ -78,8 +78,8 @@ GATES: Mapping[str, GateText] = {
     "prefix": GateText(
         "agent",
         "a route that would cut hosts off: default, loopback, link-local or multicast, or covering an address of the "
-        "store or of a host",
-        "another address for the endpoint, or `agent.allowed_prefixes`",
+        "store or of a host, or outside the fleet's networks",
+        "another address for the endpoint, a network that has it, or `agent.allowed_prefixes`",
     ),
     "handler_ready": GateText(
         "agent",

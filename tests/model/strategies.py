@@ -42,6 +42,7 @@ from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
 from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.model.fleet.network import Network
+from holdfast.model.fleet.prefixes import FleetPrefixes
 
 REGION = Region("ams")
 
@@ -299,6 +300,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "restart-request": st.tuples(words, st.builds(RestartRequest, texts, texts, texts, moments)),
     "history-request": st.tuples(words, st.builds(HistoryRequest, several(words), maybe(texts), naturals)),
     "history-answer": st.tuples(words, st.builds(HistoryAnswer, several(decisions), naturals)),
+    "fleet-prefixes": st.tuples(st.just("prefixes"), st.builds(FleetPrefixes, several(prefixes), st.booleans())),
     "identity": st.tuples(st.just("identity"), identities),
     "mark": st.tuples(st.just("mark"), marks),
     "leader": st.tuples(st.just("leader"), leaders),

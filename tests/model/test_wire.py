@@ -42,6 +42,7 @@ from holdfast.model.fleet.agent_report import (
     ObjectProblem,
     fitted,
 )
+from holdfast.model.fleet.prefixes import FLEET_PREFIXES, FleetPrefixes
 
 HERE = Region()
 AMS = Region("ams")
@@ -244,6 +245,14 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         Identity("prod-ams", 3),
         b"/holdfast/v1/region-ams/identity",
         b'{"fleet":"prod-ams","epoch":3}',
+    ),
+    (
+        FLEET_PREFIXES,
+        AMS,
+        "prefixes",
+        FleetPrefixes(("10.28.0.0/16",), bounded=True),
+        b"/holdfast/v1/region-ams/fleet/prefixes",
+        b'{"prefixes":["10.28.0.0/16"],"bounded":true}',
     ),
     (
         MARK,

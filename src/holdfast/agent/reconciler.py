@@ -76,7 +76,7 @@ class ReconcilerSettings:
     stores: Callable[[], Collection[str]] = tuple
     """Addresses at which the store is reached now."""
     allowed_prefixes: tuple[str, ...] = ()
-    """Prefixes that an operator allows although they cover the store or a host."""
+    """Prefixes that an operator allows although they cover the store or a host, or lie outside the fleet's networks."""
 
 
 def reconciler_settings(config: Config, stores: Callable[[], Collection[str]]) -> ReconcilerSettings:
@@ -137,7 +137,12 @@ class AgentReconciler:
         }
         self.metrics = AgentMetrics(context.metrics.registry)
         self._settings = settings or ReconcilerSettings()
-        self._prefixes = KnownPrefixes(self.sources, self._settings.stores, self._settings.allowed_prefixes)
+        self._prefixes = KnownPrefixes(
+            self.sources,
+            self._settings.stores,
+            self._settings.allowed_prefixes,
+            lambda: [watcher.fleet_prefixes for watcher in watchers],
+        )
         self._clock = context.clock
         self._vitals = context.vitals
         self._offload = offload

@@ -27,6 +27,7 @@ from holdfast.model.control.server import SERVER
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT
 from holdfast.model.fleet.network import NETWORK
+from holdfast.model.fleet.prefixes import FLEET_PREFIXES
 
 KINDS: tuple[Kind[Any, Any], ...] = (
     HOST,
@@ -45,6 +46,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     ENDPOINT_STATUS,
     AGENT_REPORT,
     BALANCER_REPORT,
+    FLEET_PREFIXES,
     IDENTITY,
     MARK,
     LEADER,

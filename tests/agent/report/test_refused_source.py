@@ -16,6 +16,7 @@ from holdfast.agent.target import JournaledTarget
 from holdfast.agent.worker import source_watcher
 from holdfast.config.root import Config
 from holdfast.model.control.intent import INTENT
+from holdfast.model.fleet.prefixes import FLEET_PREFIXES
 from holdfast.store.api import Events, Snapshot, StoreRefused
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
@@ -47,7 +48,8 @@ def test_the_prefix_that_the_agent_may_not_read_is_named_until_it_may(
         source = source_watcher(CONFIG, store, machine.clock, target)
         task = asyncio.create_task(source.run(lambda: None, no_intents))
         await asyncio.sleep(30)
-        refusal = f"{INTENT.prefix(REGION).decode()} cannot be read: {DENIED}"
+        watched = ", ".join(prefix.decode() for prefix in (FLEET_PREFIXES.prefix(REGION), INTENT.prefix(REGION)))
+        refusal = f"{watched} cannot be read: {DENIED}"
         assert source.refusal == refusal
         summary = AgentSummary("0", BOOT, sources={"region": source.synced}, refusals={"region": source.refusal})
         (shown,) = summary.by_source(machine.clock.now())

@@ -29,6 +29,7 @@ from holdfast.model.calico.host import HOST, Host, region_of
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope, ScopeKind
+from holdfast.model.fleet.prefixes import FLEET_PREFIXES, FleetPrefixes
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store, StoreError
@@ -76,7 +77,14 @@ class SourceWatcher:
         self._objects: Mirror[Source] = Mirror(
             store, prefixes, self._decode, own=own_key, now=clock.now, keep_created=True
         )
-        self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode, own=own_key, now=clock.now)
+        # One stream over both: between their keys nothing is written often.
+        self._intents: Mirror[Intent | FleetPrefixes] = Mirror(
+            store,
+            [FLEET_PREFIXES.prefix(region), INTENT.prefix(region)],
+            self._decode_intent,
+            own=own_key,
+            now=clock.now,
+        )
         self._owner_of = owner_of
         self._tunnel_macs = tunnel_macs or TunnelMacs()
         mirror = self._objects
@@ -124,12 +132,20 @@ class SourceWatcher:
         """Return whether an operator released the syncer's brake for the revision that this delete follows from."""
         since = self._unwanted_since.get(change.key, self._all_unwanted_since)
         allow = self._intents.objects.get(INTENT.key(self.region, SYNCER_ALLOW))
-        return allow is not None and allow.covers(since, self._clock.wall())
+        return isinstance(allow, Intent) and allow.covers(since, self._clock.wall())
 
     def stored_intent(self, name: IntentName) -> Intent | Bad | None:
         """The intent of that name in the store, as far as it was delivered."""
         key = INTENT.key(self.region, name)
-        return self._intents.bad.get(key) or self._intents.objects.get(key)
+        found = self._intents.bad.get(key) or self._intents.objects.get(key)
+        assert not isinstance(found, FleetPrefixes)  # another key
+        return found
+
+    @property
+    def fleet_prefixes(self) -> FleetPrefixes | None:
+        """The fleet's prefixes as the leader published them last; None while there are none."""
+        found = self._intents.objects.get(FLEET_PREFIXES.key(self.region, "prefixes"))
+        return found if isinstance(found, FleetPrefixes) else None
 
     @property
     def intent_lists(self) -> int:
@@ -160,6 +176,10 @@ class SourceWatcher:
         kind = self._kind(key)
         decoded: Source | Bad = decode_endpoint(key, value) if kind is ENDPOINT else kind.decode(key, value)
         return _of_other_region(key, self.region) if _is_foreign(decoded, self.region) else decoded
+
+    def _decode_intent(self, key: bytes, value: bytes) -> Intent | FleetPrefixes | Bad:
+        kind = INTENT if key.startswith(INTENT.prefix(self.region)) else FLEET_PREFIXES
+        return kind.decode(key, value)
 
     def _kind(self, key: bytes) -> Kind[Any, Any]:
         return next(kind for prefix, kind in zip(self._objects.prefixes, KINDS, strict=True) if key.startswith(prefix))

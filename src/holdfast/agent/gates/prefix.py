@@ -2,7 +2,8 @@
 
 The inventory refuses such prefixes, so what arrives here was written into the store by hand or by another program. A
 route that is in the kernel or in the journal already is not held because it covers the store or a host: it may be what
-the agent reaches the store by, and is repaired and moved like any other.
+the agent reaches the store by, and is repaired and moved like any other. The same holds for a route outside the
+fleet's networks, which the leader publishes: until they are known, only the fixed refusals apply.
 """
 
 from __future__ import annotations
@@ -37,4 +38,11 @@ class PrefixGate:
 
     def refusal(self, change: Change[ClaimKey, Claim]) -> PrefixRefusal | None:  # protection: N21
         prefix = Prefix(*change.key[1:])
-        return self.policy().refusal(prefix) if change.op is Op.CREATE else forbidden(prefix)
+        if change.op is not Op.CREATE:
+            return forbidden(prefix)
+        return self.policy().refusal(prefix) or self.foreign(change, prefix)
+
+    def foreign(self, change: Change[ClaimKey, Claim], prefix: Prefix) -> PrefixRefusal | None:  # protection: N21
+        """Refuse an endpoint's prefix outside the fleet's networks. Routes of hosts have no network."""
+        is_of_endpoint = change.new is not None and bool(change.new.value.owner.endpoint)
+        return self.policy().outside(prefix) if is_of_endpoint else None

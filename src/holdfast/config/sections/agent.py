@@ -48,7 +48,8 @@ class AgentSettings(Section, frozen=True, kw_only=True):
         tuple[PrefixText, ...],
         FieldDoc(
             "Prefixes that endpoints may have although they cover an address of the store or of a host, such as that "
-            "of an etcd which runs as a workload. Each is named exactly as the endpoint has it. "
+            "of an etcd which runs as a workload. Each is named exactly as the endpoint has it. What lies inside one "
+            "of them also counts as inside the fleet's networks. "
             "`holdfast apply` honours it on the machine where it runs."
         ),
     ] = ()

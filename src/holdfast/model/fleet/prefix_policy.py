@@ -4,8 +4,8 @@ A route for a default, loopback, link-local or multicast prefix, or for one that
 host, cuts every host of the fleet off at once. The inventory refuses such a prefix, and agents hold it if it gets into
 the store another way.
 
-`allowed` is the way out: a prefix that is named there exactly may cover the store or a host. Nothing lifts the refusal
-of default, loopback, link-local and multicast prefixes.
+`allowed` is the way out: a prefix that is named there exactly may cover the store or a host, and one inside it may lie
+outside the fleet's networks. Nothing lifts the refusal of default, loopback, link-local and multicast prefixes.
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ def forbidden(prefix: Prefix) -> PrefixRefusal | None:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPolicy:
-    """`protected` names the addresses that no prefix may cover."""
+    """`protected` names the addresses that no prefix may cover; `fleet` has the prefixes of the fleet's networks, None
+    while they are not known or do not bound it."""
 
     protected: Mapping[str, str] = field(default_factory=dict)
     allowed: frozenset[Prefix] = frozenset()
+    fleet: frozenset[Prefix] | None = None
     _addresses: Mapping[int, list[tuple[int, str]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,8 +105,27 @@ class PrefixPolicy:
             )
         return None
 
+    def outside(self, prefix: Prefix) -> PrefixRefusal | None:
+        """Refuse a prefix of an endpoint that is in none of the fleet's networks."""
+        if self.fleet is None or any(_within(prefix, some) for some in (self.fleet, self.allowed)):
+            return None
+        return PrefixRefusal(
+            "it is in none of the fleet's networks",
+            "give the endpoint an address of a network, add the prefix to a network (holdfast apply), or name it in "
+            "agent.allowed_prefixes",
+        )
+
     def _covered(self, prefix: Prefix) -> str | None:
         """Name the first protected address in that prefix."""
         some = self._addresses[prefix.family]
         at = bisect_left(some, (prefix.number, ""))
         return some[at][1] if at < len(some) and some[at][0] <= prefix.last else None
+
+
+def _within(prefix: Prefix, some: frozenset[Prefix]) -> bool:
+    """Look up every prefix around this one: that takes as long for ten networks as for ten thousand."""
+    spare = BITS[prefix.family]
+    return any(
+        Prefix(prefix.family, prefix.number >> spare - length << spare - length, length) in some
+        for length in range(prefix.length, -1, -1)
+    )

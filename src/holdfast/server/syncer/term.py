@@ -52,6 +52,7 @@ from holdfast.server.identity.verdict import (
     epoch_of,
     identity_verdict,
 )
+from holdfast.server.syncer.fleet_prefixes import FleetPrefixesPublisher
 from holdfast.server.syncer.gates import SyncerBrake, recall_deletes, recent_deletes
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import REFUSED, UNWITNESSED, SyncerMetrics
@@ -178,6 +179,7 @@ class SyncerTerm:
         run_in_thread = NotedCalls(syncer.run_in_thread, self.note_progress)
         self.layout = RegionKeys(region, inventory.kinds)
         self.fenced = FencedStore(store, LEADER.key(region, "leader"), fence.term, now=now)
+        self.prefixes = FleetPrefixesPublisher(inventory, syncer.run_in_thread, self.fenced, region, now)
         self.intents = syncer.intents
         self.sync = SyncGate()
         self.pause: PauseGate[bytes] = PauseGate()
@@ -302,6 +304,8 @@ class SyncerTerm:
                 await self.intents.extend_allow(self.fenced, self.target.known)
                 if not self.is_adopting:
                     await self.check_identity()
+                if self._may_publish:
+                    await self.prefixes.keep()
                 await self._after_a_resync()
             except Deposed:
                 raise
@@ -318,6 +322,11 @@ class SyncerTerm:
     def is_outdated(self) -> bool:
         """True if this term has to begin again, with another fence."""
         return self._epoch != self.fence.epoch or (self.identity_gate.verdict.is_fenced and not self.is_fenced)
+
+    @property
+    def _may_publish(self) -> bool:
+        """True while inventory and store belong together: only then is what the inventory says the fleet's."""
+        return self.is_fenced and self.identity_gate.verdict.closed in (None, FleetIdentityReason.FILLING)
 
     async def apply_intents(self) -> None:
         """Put operators' intents into effect, whichever server accepted them."""
@@ -373,6 +382,7 @@ class SyncerTerm:
             self._verdicts += 1
             self._filled_since = self.reconciler.passes
             self.outbox.forget()
+            self.prefixes.forget()
             self.reconciler.dirty.mark_all()
         self.show_identity(began)
         if went_back or verdict.closed is FleetIdentityReason.STORE_RESTORED:
@@ -461,7 +471,17 @@ class SyncerTerm:
             if created:
                 await self.syncer.run_in_thread(partial(self.syncer.inventory.expect, self.fence, created))
             await self._write_mark(changes)
+            if self._may_publish:
+                await self._publish_prefixes([change.key for change in changes])
             self._check_gate(changes)
+
+    async def _publish_prefixes(self, keys: Sequence[bytes]) -> None:
+        try:
+            await self.prefixes.before(keys)
+        except Deposed:
+            raise
+        except StoreError as error:
+            raise Away("store", str(error)) from error
 
     def _check_gate(self, changes: Sequence[Change[bytes, Entry]]) -> None:
         now = self.syncer.context.clock.now()
