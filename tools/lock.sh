@@ -1,5 +1,5 @@
 #!/bin/sh
-# Renews the locks: requirements.lock is what ships (base and server), requirements-dev.lock is that plus what developing
+# Renews the locks: requirements.lock is what ships (base, server and api), requirements-dev.lock is that plus what developing
 # needs, at the same versions. One lock serves every CPython from 3.11 on, on Linux, on x86_64 and aarch64.
 # requirements-openstack.lock is what `make test-openstack` installs: one Neutron with a web server, and Holdfast's needs.
 #
@@ -24,8 +24,8 @@ compile() {
         --no-header --no-annotate --no-emit-package colorama --output-file "$output" pyproject.toml "$@"
 }
 
-compile requirements.lock --extra server "$@"
-compile requirements-dev.lock --extra server --extra vpp --extra dev --constraint requirements.lock "$@"
+compile requirements.lock --extra server --extra api "$@"
+compile requirements-dev.lock --extra server --extra api --extra vpp --extra dev --constraint requirements.lock "$@"
 printf 'neutron==29.0.0\npyuwsgi\n' >build/openstack.in
 compile requirements-openstack.lock build/openstack.in --extra server --extra openstack --constraint requirements.lock "$@"
 git diff --stat -- requirements.lock requirements-dev.lock requirements-openstack.lock 2>/dev/null || true

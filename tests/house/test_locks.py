@@ -43,7 +43,7 @@ def test_the_development_lock_extends_the_shipped_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("requirements.lock", ["server"]), ("requirements-dev.lock", ["server", "dev"])]
+    ("lock", "extras"), [("requirements.lock", ["server", "api"]), ("requirements-dev.lock", ["server", "api", "dev"])]
 )
 def test_the_lock_holds_everything_that_pyproject_asks_for(lock: str, extras: list[str]) -> None:
     project = repository.pyproject()["project"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import msgspec
 
 from holdfast.cli.common.config_flags import settings_flag
-from holdfast.cli.common.control_socket import CannotTell, roles, runtime_folder
+from holdfast.cli.common.control_socket import CannotTell, no_daemon, roles, runtime_folder
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import objects_output_flag, short
 from holdfast.cli.common.terms import last_known, stale_term
@@ -62,18 +63,29 @@ def get(
 
 
 def _servers(runtime: str | None, given: dict[str, str | None]) -> list[ServerSeen]:
-    errors: list[str] = []
+    options = EtcdOptions(dict(given))
     if given.get("endpoints") is None:
         folder = runtime_folder(runtime)
-        for role in roles(folder):
-            answer = asyncio.run(ask(folder / f"{role}.sock", Request("servers")))
-            if not answer.error:
-                return msgspec.convert(answer.result, list[ServerSeen])
-            errors.append(answer.error)
-    options = EtcdOptions(dict(given))
-    if errors and not options.is_named:
-        raise CannotTell("; ".join([*dict.fromkeys(errors), *last_known(runtime_folder(runtime))]))
+        try:
+            if roles(folder):
+                return read_servers_here(folder)
+        except CannotTell:
+            if not options.is_named:
+                raise
     return options.query(lambda store: read_servers(store, options.region))
+
+
+def read_servers_here(runtime: Path) -> list[ServerSeen]:
+    """Return the servers, as the first daemon here that answers reads them from its store."""
+    errors: list[str] = []
+    for role in roles(runtime):
+        answer = asyncio.run(ask(runtime / f"{role}.sock", Request("servers")))
+        if not answer.error:
+            return msgspec.convert(answer.result, list[ServerSeen])
+        errors.append(answer.error)
+    if not errors:
+        raise no_daemon(runtime)
+    raise CannotTell("; ".join([*dict.fromkeys(errors), *last_known(runtime)]))
 
 
 def render(servers: Sequence[ServerSeen]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,7 @@ def history(key: str | None, name: str | None, last: int, output: str, runtime: 
     inventory = query(runtime, key, name) if key is not None and name is not None else None
     keys = [key] if inventory is None else [one["key"] for one in inventory["store"]]
     notes: dict[str, None] = {}
-    found = [
-        one for each in keys for one in [*_here(runtime, each, last, notes), *_elsewhere(runtime, each, last, notes)]
-    ]
-    found.sort(key=lambda one: one.decision.time)
+    found = decisions(runtime, keys, last, notes)
     if output == "json":
         click.echo(json.dumps([one.document for one in found[-last:]], indent=2))
     else:
@@ -75,6 +73,14 @@ class Recorded:
     def document(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self.decision)
         return {**fields, "server": self.server} if self.server else fields
+
+
+def decisions(runtime: Path, keys: Sequence[str | None], last: int, notes: dict[str, None]) -> list[Recorded]:
+    """Return the last decisions about each key, or about all (None), oldest first; `notes` gets what is missing."""
+    found = [
+        one for each in keys for one in [*_here(runtime, each, last, notes), *_elsewhere(runtime, each, last, notes)]
+    ]
+    return sorted(found, key=lambda one: one.decision.time)
 
 
 def _here(runtime: Path, key: str | None, last: int, notes: dict[str, None]) -> list[Recorded]:

@@ -134,13 +134,14 @@ class HttpServer:
         if not ip_address(self._listens_on[0]).is_loopback:
             return True
         given = next((value for name, value in request.headers if name == b"host"), b"").decode("ascii", "replace")
-        host = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
-        return host == "localhost" or _is_loopback(host.strip("[]"))
+        return names_loopback(given)
 
 
-def _is_loopback(host: str) -> bool:
+def names_loopback(given: str) -> bool:
+    """True if a Host header, with or without a port, names this machine itself."""
+    host = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
     try:
-        return ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 

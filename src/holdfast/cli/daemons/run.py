@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -17,6 +18,13 @@ from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import FolderError, RolePaths
+
+API = Spec("api", "holdfast.cli.serve:run")
+
+
+def _require_api() -> None:
+    if find_spec("litestar") is None or find_spec("uvicorn") is None:
+        raise click.ClickException("http.api needs packages that are missing: install holdfast[api], or set it to off")
 
 
 def run_role(
@@ -39,6 +47,9 @@ def run_role(
         refused = unusable(loaded)
         return loaded.config if refused is None else str(refused)
 
+    if config.http.api_listens_on() is not None:
+        _require_api()
+        workers = (*workers, API)
     changes = FileChanges(config_file, os.environ)
     changed = changes.settled if role == "balancer" and config.balancer.reload_on_change else None
     setup_logging(config.log, role=role, worker="supervisor")

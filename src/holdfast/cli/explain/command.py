@@ -25,7 +25,8 @@ KINDS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
 }
 
 
-def _query(kind: str, name: str, to: str | None, seen_from: str | None, runtime: Path) -> dict[str, Any]:
+def query(kind: str, name: str, to: str | None, seen_from: str | None, runtime: Path) -> dict[str, Any]:
+    """Return what `-o json` prints."""
     if kind == "flow":
         found = balancer.query_flow(runtime, name, to)
     elif kind == "server":
@@ -63,7 +64,7 @@ def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | 
     """
     if to is not None and kind != "flow":
         raise click.UsageError(f"unexpected argument {to!r}: only a flow takes TO")
-    found = _query(kind, name, to, seen_from, runtime)
+    found = query(kind, name, to, seen_from, runtime)
     if output == "json":
         click.echo(json.dumps(found, indent=2))
         return

@@ -236,6 +236,15 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def loopback_listen(given: str) -> str:
+    """Check where a server without passwords listens: `off`, or IP:PORT with a loopback address."""
+    if given == "off":
+        return given
+    if given == "default" or not ip_address(listen(given).rpartition(":")[0].strip("[]")).is_loopback:
+        raise Unfit(f"is {quote(given)}, which is no loopback address: write 127.0.0.1:PORT, [::1]:PORT or off")
+    return given
+
+
 def listen(given: str) -> str:
     """Check where a server listens: `off`, `default`, or IP:PORT with an IPv6 address in brackets."""
     if given in ("off", "default"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from holdfast.config.schema.field import FieldDoc, Listen, Section
+from holdfast.config.schema.field import FieldDoc, Listen, LoopbackListen, Section
 
 DEFAULT_PORTS: Mapping[str, int] = {"server": 9621, "agent": 9622, "balancer": 9623}
 """Loopback port of each role."""
@@ -22,6 +22,13 @@ class HttpSettings(Section, frozen=True, kw_only=True):
             "in an agent and 9623 in a balancer; port 0 takes a free one; `off` serves nothing."
         ),
     ] = "default"
+    api: Annotated[
+        LoopbackListen,
+        FieldDoc(
+            "Address on which a worker `api` serves the read-only API under `/api/v1`, such as `127.0.0.1:9620`, to "
+            "every user of this machine. Only a loopback address: the API has no passwords. It needs the extra `api`."
+        ),
+    ] = "off"
 
     def listens_on(self, role: str) -> tuple[str, int] | None:
         """Return address and port for that role; None if nothing is served."""
@@ -29,5 +36,13 @@ class HttpSettings(Section, frozen=True, kw_only=True):
             return None
         if self.address == "default":
             return "127.0.0.1", DEFAULT_PORTS[role]
-        host, _, port = self.address.rpartition(":")
-        return host.strip("[]"), int(port)
+        return _split(self.address)
+
+    def api_listens_on(self) -> tuple[str, int] | None:
+        """Return address and port of the API; None if it is off."""
+        return None if self.api == "off" else _split(self.api)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
