@@ -15,6 +15,7 @@ from holdfast.cli import openstack as command
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.model.base.region import Region
 from holdfast.openstack import check as check_module
+from holdfast.openstack import tables as t
 from holdfast.openstack.inventory import NeutronInventory
 from holdfast.openstack.translate.settings import TranslationSettings
 from holdfast.testing.fakes.neutron import NeutronDatabase
@@ -46,6 +47,7 @@ class Site:
             f"[calico]\netcd_host = {host}\netcd_port = {port}\nopenstack_region = {region}\n"
         )
         self.runtime = folder / "run"
+        self.database = database
         network = database.network()
         self.port = database.port(network, database.subnet(network, enable_dhcp=False), "10.28.0.7")
 
@@ -80,6 +82,18 @@ def test_check_ends_with_0_where_nothing_differs(site: Site) -> None:
 
     assert result.exit_code == 0
     assert "in sync" in result.stderr
+
+
+def test_check_ends_with_1_for_a_row_without_a_form_in_calico(site: Site) -> None:
+    group = site.database.group()
+    rule = {"id": "r1", "security_group_id": group, "direction": "ingress", "ethertype": "IPv4"}
+    site.database.insert(t.RULES, **rule, protocol="udplite", port_range_min=1, port_range_max=2)
+
+    result = site.run("check", "--port", str(uuid.uuid4()))
+
+    assert result.exit_code == 1
+    assert "in sync" in result.stderr
+    assert "not expressible in Calico, left out: " in result.stderr
 
 
 def test_two_scopes_are_refused(site: Site) -> None:

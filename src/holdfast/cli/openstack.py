@@ -66,14 +66,16 @@ def _scope_flags(command: F) -> F:
 @_scope_flags
 @output_flag
 def check(output: str, **given: Any) -> None:
-    """Show what differs between Neutron and etcd, and change nothing. Exits with 1 if anything differs, and with 3 if
-    Neutron's database or etcd cannot be read.
+    """Show what differs between Neutron and etcd, and change nothing. Exits with 1 if anything differs or a row of
+    Neutron has no form in Calico, and with 3 if Neutron's database or etcd cannot be read.
 
     Drift is what a resync fixes. An object that etcd has and Neutron lacks is listed as recorded if Neutron's database
     witnessed its deletion, and as unwitnessed, and held, if not. Needs no running server.
     """
     report, _ = _compared(**given)
     show_differences(report, output, lines=[*_leaks(report), *_refused(report), *_unrecorded(report)])
+    if report["refused"]:
+        raise click.exceptions.Exit(1)
 
 
 @openstack.command()
