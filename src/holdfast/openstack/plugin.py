@@ -23,6 +23,7 @@ from oslo_db.exception import DBConnectionError
 
 from holdfast.inventory.api import DatabaseAway
 from holdfast.openstack.agent_type import AGENT_TYPE
+from holdfast.openstack.bound_host import is_bound_to
 
 _BINARY = "calico-felix"
 
@@ -58,7 +59,7 @@ class NeutronPlugin:
         """Set the status of a port that is bound to that host. Returns False if it is not bound there."""
         context = self._context()
         with _database_errors():
-            if not self._plugin.port_bound_to_host(context, port, host):
+            if not is_bound_to(self._plugin, context, port, host):
                 return False
             if status == constants.PORT_STATUS_ACTIVE:
                 entity = provisioning_blocks.L2_AGENT_ENTITY

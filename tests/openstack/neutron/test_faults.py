@@ -129,6 +129,23 @@ def test_C24_a_status_from_a_host_that_the_port_is_not_on_is_ignored(cloud: Clou
     assert cloud.show(port)["status"] == "DOWN"
 
 
+@fault("C24", without="holdfast.openstack.bound_host:is_bound_to", returns=True)
+def test_C24_a_status_that_was_decided_before_the_port_moved_does_not_reach_it(cloud: Cloud) -> None:
+    """A status worker that stood still between its decision and its write, while the port went to another host."""
+    target = f"{cloud.host}-target"
+    cloud.boot(target)
+    port = cloud.port()
+    cloud.fleet.put(f"ports/{port['id']}", {"binding:host_id": target})
+    cloud.up(port, target)
+    cloud.eventually(lambda: cloud.show(port)["status"] == "ACTIVE", "the port is ACTIVE at its new host")
+
+    with _frozen(cloud.fleet, "endpoint-status"):
+        reached = cloud.fleet.set_port_status(port["id"], cloud.host, "ERROR")
+        status = cloud.show(port)["status"]
+
+    assert (reached, status) == (False, "ACTIVE")
+
+
 @fault(
     "C31",
     without="holdfast.openstack.observed:NeutronObserved._with_status",

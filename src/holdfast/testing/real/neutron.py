@@ -431,6 +431,16 @@ class NeutronFleet:
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return done.returncode, done.stdout + done.stderr
 
+    def set_port_status(self, port: str, host: str, status: str) -> bool:
+        """Write a status into Neutron as the status worker does; True if the port was bound to that host."""
+        program = (
+            "import sys; from holdfast.openstack.plugin import NeutronPlugin; "
+            "print(NeutronPlugin([sys.argv[1]]).set_port_status(*sys.argv[2:]))"
+        )
+        config = str(self.home / "neutron.conf")
+        printed = run([str(self._venv / "bin" / "python"), "-c", program, config, port, host, status])
+        return printed.split()[-1] == "True"
+
     def holdfast(self, *words: str) -> str:
         """Run a command of the operator that reads Neutron, from its environment."""
         program, config = str(self._venv / "bin" / "holdfast"), str(self.home / "holdfast.yaml")
