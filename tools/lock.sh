@@ -1,6 +1,7 @@
 #!/bin/sh
-# Renews the locks: requirements.lock is what ships (base, server and api), requirements-dev.lock is that plus what developing
-# needs, at the same versions. One lock serves every CPython from 3.11 on, on Linux, on x86_64 and aarch64.
+# Renews the locks. requirements.lock is what a server needs (base, server and api), requirements-base.lock what agents and
+# balancers need, without SQL and web framework, requirements-dev.lock all of that plus what developing needs, at the same
+# versions. One lock serves every CPython from 3.11 on, on Linux, on x86_64 and aarch64.
 # requirements-openstack.lock is what `make test-openstack` installs: one Neutron with a web server, and Holdfast's needs.
 #
 # Hashes are those of the public index. No index address gets in: who installs decides where packages come from.
@@ -25,7 +26,8 @@ compile() {
 }
 
 compile requirements.lock --extra server --extra api "$@"
+compile requirements-base.lock --extra vpp --constraint requirements.lock "$@"
 compile requirements-dev.lock --extra server --extra api --extra vpp --extra dev --constraint requirements.lock "$@"
 printf 'neutron==29.0.0\npyuwsgi\n' >build/openstack.in
 compile requirements-openstack.lock build/openstack.in --extra server --extra openstack --constraint requirements.lock "$@"
-git diff --stat -- requirements.lock requirements-dev.lock requirements-openstack.lock 2>/dev/null || true
+git diff --stat -- requirements.lock requirements-base.lock requirements-dev.lock requirements-openstack.lock 2>/dev/null || true

@@ -36,16 +36,40 @@ usable_venv() { [ -x .venv/bin/python ] && new_enough .venv/bin/python && grep -
 
 with_uv() {
     { usable_venv || uv venv --quiet --clear --python "$python" .venv; } &&
-        uv pip install --quiet --python .venv/bin/python --require-hashes --requirement "$lock" &&
+        uv pip install ${quiet} --python .venv/bin/python --require-hashes --requirement "$lock" &&
         uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 }
 
-pip() { env PIP_USER=0 .venv/bin/python -m pip -qq --disable-pip-version-check --no-input "$@"; }
+pip() { env PIP_USER=0 PYTHONUNBUFFERED=1 .venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
+
+# What pip says, as one line that counts; what goes wrong stays readable.
+counted() {
+    wanted=$(grep -c '==' "$lock") count=0 goes_wrong=
+    while IFS= read -r line; do
+        case $line in
+            Collecting*) count=$((count + 1)) && printf '\r\033[Kmake setup: package %s of %s' "$count" "$wanted";;
+            Installing*) printf '\r\033[Kmake setup: installing %s packages' "$wanted";;
+            ERROR*) goes_wrong=yes;;
+        esac
+        [ -z "$goes_wrong" ] || printf '\r\033[K%s\n' "$line"
+    done
+    printf '\r\033[K'
+}
+
+install_packages() {
+    if [ -n "$quiet" ]; then
+        pip -qq install --require-hashes --requirement "$lock"
+        return
+    fi
+    rm -f build/setup.done
+    { pip install --require-hashes --requirement "$lock" 2>&1 && touch build/setup.done; } | counted >&2
+    [ -e build/setup.done ]
+}
 
 with_pip() {
     { usable_venv && pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv; } &&
-        pip install --require-hashes --requirement "$lock" &&
-        pip install --no-deps --no-build-isolation --editable .
+        install_packages &&
+        pip -qq install --no-deps --no-build-isolation --editable .
 }
 
 mkdir -p build
@@ -67,6 +91,9 @@ else
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "the venv module of $python is incomplete; on Debian: apt-get install python3-venv"
 fi
+# On a terminal it shows how far it is: on a slow line or machine the packages take minutes.
+quiet=--quiet
+[ ! -t 2 ] || quiet=
 echo "make setup: .venv with $("$python" -V)" >&2
 "$install" || fail "the packages of $lock could not be installed (see above)."
 wanted_stamp >"$stamp"

@@ -4,7 +4,8 @@
 # Nothing that is installed here starts: services are refused while this runs, and PostgreSQL makes no cluster of its own.
 # What was put in place for that is taken away again, however this ends.
 set -eu
-packages="conntrack etcd-client etcd-server haproxy iproute2 mariadb-server-core nftables nginx postgresql prometheus wrk"
+packages="bird2 chromium chromium-driver conntrack dbus etcd-client etcd-server ethtool frr gnupg haproxy iproute2"
+packages="$packages mariadb-server-core nftables nginx openssh-server postgresql procps prometheus systemd wrk"
 
 say() { echo "make system-deps: $*" >&2; }
 
