@@ -10,6 +10,7 @@ from holdfast.config.schema.field import Section
 from holdfast.config.sections.agent import AgentSettings
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.compaction import CompactionSettings
+from holdfast.config.sections.control import ControlSettings
 from holdfast.config.sections.http import HttpSettings
 from holdfast.config.sections.inventory import InventorySettings
 from holdfast.config.sections.log import LogSettings
@@ -24,6 +25,7 @@ class Config(Section, frozen=True, kw_only=True):
     """All settings."""
 
     paths: PathSettings = PathSettings()
+    control: ControlSettings = ControlSettings()
     log: LogSettings = LogSettings()
     http: HttpSettings = HttpSettings()
     store: StoreSettings = StoreSettings()

@@ -75,7 +75,6 @@ f.yaml:16:19: log.decisions_size: is '64MB', which is not a size: units are powe
 f.yaml:17:3: log.level: is given twice, first on line 15: remove one
 f.yaml:18:1: level: is not a known section; did you mean log.level?
 environment HOLDFAST_LOG_FORMAT: log.format: is 'xml': write auto, console or json
-environment HOLDFAST_STORE_ENPOINTS: is not known: unset it; did you mean HOLDFAST_STORE_ENDPOINTS?
 flag --deadline: store.call_deadline: is 2h, more than 1m: a hanging member delays every call for that long, and leases expire meanwhile
 flag --set log.colour: log.colour: is not a known field
 """  # noqa: E501
@@ -102,9 +101,24 @@ log:
   level: info
 level: debug
 """
-    environ = {"HOLDFAST_STORE_ENPOINTS": "x", "HOLDFAST_LOG_FORMAT": "xml", "PATH": "/bin"}
+    environ = {"HOLDFAST_LOG_FORMAT": "xml", "PATH": "/bin"}
     flags = (FlagValue("--set log.colour", "log.colour", "1"), FlagValue("--deadline", "store.call_deadline", "2h"))
     assert wrong(file, environ, *flags) == EVERYTHING_WRONG.splitlines()
+
+
+def test_an_unknown_variable_is_a_warning_because_kubernetes_sets_some_for_a_service_of_our_name() -> None:
+    loaded = resolve(None, {"HOLDFAST_STORE_ENPOINTS": "x", "HOLDFAST_PORT_2379_TCP": "tcp://10.0.0.1:2379"})
+    assert isinstance(loaded, Loaded)
+    assert [str(one) for one in loaded.warnings] == [
+        "environment HOLDFAST_PORT_2379_TCP: is not known, and has no effect",
+        "environment HOLDFAST_STORE_ENPOINTS: is not known, and has no effect; did you mean HOLDFAST_STORE_ENDPOINTS?",
+    ]
+
+
+def test_a_secret_in_the_environment_is_refused() -> None:
+    loaded = resolve(None, {"HOLDFAST_STORE_PASSWORD": "hunter2"})
+    assert isinstance(loaded, ConfigRejected)
+    assert "hunter2" not in str(loaded)
 
 
 def test_no_for_a_text_is_the_word_no() -> None:

@@ -13,9 +13,11 @@ from holdfast.config.loading.resolve import SETTINGS
 from holdfast.config.output.reference import reference
 from holdfast.config.output.show import as_json, as_table, as_yaml
 from holdfast.config.schema.field import Field, fields
-from holdfast.config.sections.frontend import TABLE_SIZES
+from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.frontend import TABLE_SIZES, Backend
+from holdfast.config.sections.healthcheck import HealthCheck
 
-EXAMPLE = Path(__file__).parents[3] / "deploy" / "balancer.yaml"
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "balancer.yaml"
 
 GOOD = """\
 balancer:
@@ -332,3 +334,13 @@ def test_a_secret_header_is_shown_and_dumped_by_its_file() -> None:
     assert loaded.config.balancer.healthchecks["web"].secret_headers == (("Authorization", "credential:probe"),)
     assert "Authorization: credential:probe" in as_yaml(loaded, origin=False)
     assert restore(dump(loaded.config)) == loaded.config
+
+
+def test_a_backend_outside_the_probe_networks_is_refused_in_a_file() -> None:
+    check, inside = HealthCheck(type="tcp"), Backend(address="10.0.0.1", port=80, healthcheck=("web",))
+    outside = Backend(address="169.254.169.254", port=80, healthcheck=("web",))
+    backends = {"a": inside, "b": outside, "unchecked": Backend(address="192.0.2.1", port=80)}
+    settings = BalancerSettings(probe_networks=("10.0.0.0/8",), healthchecks={"web": check}, backends=backends)
+    (conflict,) = settings.conflicts()
+    assert conflict.fields[0] == "backends.b.address"
+    assert "is 169.254.169.254, which may not be probed" in conflict.sentence

@@ -29,6 +29,11 @@ def test_a_good_one_is_taken() -> None:
     assert said(GOOD) == ""
 
 
+@pytest.mark.parametrize("buckets", [1024, 8388608])
+def test_the_bounds_of_the_sticky_buckets_are_taken(buckets: int) -> None:
+    assert said(GOOD.replace("{kind: vpp}", f"{{kind: vpp, vpp: {{sticky_buckets: {buckets}}}}}")) == ""
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -42,6 +47,9 @@ def test_a_good_one_is_taken() -> None:
         ("{kind: vpp}", "{kind: vpp, vpp: {table_length: 0}}", "write one of the powers of two 1024"),
         ("{kind: vpp}", "{kind: vpp, vpp: {table_length: 65536}}", "write one of the powers of two 1024"),
         ("{kind: vpp}", "{kind: vpp, vpp: {sticky_buckets: 0}}", "write a power of two from 1024 to 8388608"),
+        ("{kind: vpp}", "{kind: vpp, vpp: {sticky_buckets: 512}}", "write a power of two from 1024 to 8388608"),
+        ("{kind: vpp}", "{kind: vpp, vpp: {sticky_buckets: 1000}}", "write a power of two from 1024 to 8388608"),
+        ("{kind: vpp}", "{kind: vpp, vpp: {sticky_buckets: 16777216}}", "write a power of two from 1024 to 8388608"),
         ("{kind: vpp}", '{kind: vpp, vpp: {source_ipv4: "2001:db8::1"}}', "which is of the other family"),
     ],
 )

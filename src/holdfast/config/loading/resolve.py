@@ -97,7 +97,7 @@ def resolve(
     problems = {*resolver.problems, *resolver.found(lambda one: one.conflicts())}
     if problems:
         return ConfigRejected(tuple(sorted(problems)))
-    warnings = tuple(sorted(set(resolver.found(lambda one: one.warnings()))))
+    warnings = tuple(sorted({*resolver.warnings, *resolver.found(lambda one: one.warnings())}))
     return Loaded(resolver.config, resolver.origins, source.name if source else None, warnings, len(parts))
 
 
@@ -108,6 +108,7 @@ class _Resolver:
         self.config = Config()
         self.origins: dict[str, Origin] = dict.fromkeys(VALUES, Origin())
         self.problems: list[ConfigProblem] = []
+        self.warnings: list[ConfigProblem] = []
         self._unsound: set[str] = set()
 
     def read_file(self, source: ConfigFile) -> None:
@@ -159,8 +160,10 @@ class _Resolver:
                 origin = Origin(Layer.ENVIRONMENT, printable(name))
                 if name in VARIABLES:
                     self._read_text(VARIABLES[name], environ[name], origin)
-                else:
-                    self.problems.append(ConfigProblem(origin, "", _unknown_variable(name)))
+                elif refusal := _secret_variable(name):
+                    self.problems.append(ConfigProblem(origin, "", refusal))
+                else:  # Kubernetes sets such variables for a service that is named holdfast
+                    self.warnings.append(ConfigProblem(origin, "", _unknown_variable(name)))
 
     def read_flags(self, flags: Sequence[FlagValue]) -> None:
         for flag in flags:
@@ -246,14 +249,17 @@ def replaced(section: Any, path: str, value: Any) -> Any:
     return msgspec.structs.replace(section, **{head: new})
 
 
-def _unknown_variable(name: str) -> str:
+def _secret_variable(name: str) -> str:
+    """Return the refusal of a secret in the environment; empty for anything else."""
     file_field = VARIABLES.get(f"{name}_FILE", "")
-    if file_field and (refusal := secret_refusal(name, file_field, VALUES)):
-        return refusal
+    return (file_field and secret_refusal(name, file_field, VALUES)) or ""
+
+
+def _unknown_variable(name: str) -> str:
     # The common prefix would make all names similar.
     bare = {known.removeprefix(ENVIRONMENT_PREFIX): known for known in (*VARIABLES, *RESERVED)}
     match = nearest(name.removeprefix(ENVIRONMENT_PREFIX), bare)
-    return f"is not known: unset it{f'; did you mean {bare[match]}?' if match else ''}"
+    return f"is not known, and has no effect{f'; did you mean {bare[match]}?' if match else ''}"
 
 
 def _unknown_path(path: str) -> str:

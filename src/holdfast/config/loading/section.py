@@ -154,7 +154,8 @@ def _unknown_key(key: str, path: str, section: type[Section], known: Mapping[str
         parent, _, child = key.rpartition(".")
         return f"is written with a dot: write {child} below {parent}:, indented"
     near = closest(key, fields(section))
-    elsewhere = [one for one in known if one.rpartition(".")[2] in (key, f"{key}_file")]
+    here = dotted(path, f"{key}_file")
+    elsewhere = [here] if here in known else [one for one in known if one.rpartition(".")[2] in (key, f"{key}_file")]
     in_group = path and not any(one.startswith(f"{path}.") for one in known)
     if not near and elsewhere and not in_group:
         near = f"; did you mean {' or '.join(elsewhere)}?"

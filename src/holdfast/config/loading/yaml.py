@@ -2,7 +2,7 @@
 
 Scalars stay text, so no type is guessed from their looks. Refused, each with its line and column: a key given twice,
 anchors, aliases and merge keys (so a small file cannot expand into a large one), tags, several documents, and nesting
-deeper than any configuration needs. `parse` never raises, whatever the text.
+deeper than any configuration needs. A manifest may have several documents. `parse` never raises, whatever the text.
 
 The parser's events are used, not its nodes: a node no longer shows whether its tag was written or guessed, and
 composing nodes recurses before the depth can be limited.
@@ -99,11 +99,12 @@ def _refused(mark: Position, sentence: str) -> Document:
     return Document(None, (Fault("", mark, sentence),))
 
 
-def parse(text: str) -> Document:
-    """Parse one YAML document."""
+def parse(text: str, *, several: bool = False) -> Document:
+    """Parse one YAML document; if `several` are allowed, the root is the list of them."""
     builder = _Builder(text)
     try:
-        return Document(builder.document(), tuple(builder.faults))
+        root = ListNode(tuple(builder.documents())) if several else builder.document()
+        return Document(root, tuple(builder.faults))
     except _Unreadable as stop:
         fault = stop.fault
     except yaml.reader.ReaderError as error:
@@ -135,17 +136,25 @@ class _Builder:
     def __init__(self, text: str) -> None:
         self.faults: list[Fault] = []
         self.mark = Position()
+        self._begun = Position()
+        """Place of the document that is read."""
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.SafeLoader)
 
     def document(self) -> Node | None:
-        self._next()
-        if not isinstance(self._next(), yaml.DocumentStartEvent):
-            return None
-        root = self._node(self._next(), "", 0)
-        self._next()
-        if isinstance(self._next(), yaml.DocumentStartEvent):
-            raise _Unreadable(self.mark, "begins a second document: the configuration is one document, remove this ---")
+        documents = self.documents()
+        root = next(documents, None)
+        if next(documents, None) is not None:
+            raise _Unreadable(
+                self._begun, "begins a second document: the configuration is one document, remove this ---"
+            )
         return root
+
+    def documents(self) -> Iterator[Node]:
+        self._next()
+        while isinstance(self._next(), yaml.DocumentStartEvent):
+            self._begun = self.mark
+            yield self._node(self._next(), "", 0)
+            self._next()
 
     def _next(self) -> yaml.Event:
         event = next(self._events)

@@ -46,7 +46,7 @@ def _page() -> Iterator[str]:
     yield "## Other environment variables"
     yield ""
     yield f"The command line reads {', '.join(f'`{name}`' for name in RESERVED)} for itself. Any other name that begins"
-    yield "with `HOLDFAST_` is refused: a misspelt setting must not be ignored in silence."
+    yield "with `HOLDFAST_` has no effect, and is a warning: Kubernetes sets some for a service of that name."
 
 
 def _section(path: str, holder: Field, *, on_reload: bool = False) -> Iterator[str]:

@@ -64,7 +64,7 @@ File = Annotated[str, ScalarKind("absolute path, or `credential:NAME`", scalars.
 SecretFile = Annotated[str, SECRET]
 Endpoint = Annotated[str, ScalarKind("http or https URL", scalars.endpoint, quoted=True)]
 Address = Annotated[str, ScalarKind("IPv4 or IPv6 address", scalars.address, quoted=True)]
-LoopbackListen = Annotated[str, ScalarKind("loopback IP:PORT, or `off`", scalars.loopback_listen, quoted=True)]
+ListenOrOff = Annotated[str, ScalarKind("IP:PORT, or `off`", scalars.listen_or_off, quoted=True)]
 Listen = Annotated[str, ScalarKind("IP:PORT, `default` or `off`", scalars.listen, quoted=True)]
 PrefixText = Annotated[str, ScalarKind("IPv4 or IPv6 prefix", scalars.prefix, quoted=True)]
 Regex = Annotated[str, ScalarKind("regular expression in the syntax of RE2", scalars.regex, quoted=True)]

@@ -186,6 +186,16 @@ def prefix(given: str) -> str:
         ) from None
 
 
+def within(address: str, prefixes: Iterable[str]) -> bool:
+    """Return whether an address is inside one of the prefixes; True without any. An IPv4 address that is written as
+    IPv6 is the IPv4 address to which packets go."""
+    networks = [ip_network(one) for one in prefixes]
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return not networks or any(found in one for one in networks)
+
+
 def regex(given: str) -> str:
     try:
         compile_pattern(given)
@@ -236,13 +246,11 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def loopback_listen(given: str) -> str:
-    """Check where a server without passwords listens: `off`, or IP:PORT with a loopback address."""
-    if given == "off":
-        return given
-    if given == "default" or not ip_address(listen(given).rpartition(":")[0].strip("[]")).is_loopback:
-        raise Unfit(f"is {quote(given)}, which is no loopback address: write 127.0.0.1:PORT, [::1]:PORT or off")
-    return given
+def listen_or_off(given: str) -> str:
+    """Check where a server without a default address listens: `off`, or IP:PORT."""
+    if given == "default":
+        raise Unfit(f"is {quote(given)}, and there is no default: write IP:PORT such as 127.0.0.1:9620, or off")
+    return listen(given)
 
 
 def listen(given: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from holdfast.config.schema.field import FieldConflict, FieldDoc, File, Name, PrefixText, Section, seconds
 from holdfast.config.schema.scalars import show_duration
-from holdfast.config.sections.linux import LinuxSettings
+from holdfast.config.sections.linux import MAIN_TABLE, LinuxSettings
 
 
 class AgentDataplaneSettings(Section, frozen=True, kw_only=True):
@@ -37,13 +37,29 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     ] = None
     dataplane: AgentDataplaneSettings = AgentDataplaneSettings()
     linux: LinuxSettings = LinuxSettings()
+    routing: Annotated[
+        Literal["mesh", "bgp"],
+        FieldDoc(
+            "Source of the routes to endpoints of other hosts: with `mesh` the agent watches the whole fleet and "
+            "programs them; with `bgp` it watches and programs the endpoints of its own host only, and a BGP daemon "
+            "distributes them. The same on all hosts."
+        ),
+    ] = "mesh"
     encapsulation: Annotated[
         Literal["always", "cross-subnet", "never"],
         FieldDoc(
             "When packets to another host go through the VXLAN tunnel: `cross-subnet` sends them directly between "
-            "hosts on the same subnet."
+            "hosts on the same subnet. Without effect with `routing: bgp`, which has no tunnel."
         ),
     ] = "cross-subnet"
+    guard: Annotated[
+        bool,
+        FieldDoc(
+            "Let workloads send from the addresses of their endpoints only (`ipNetworks` and `allowedIps`), and accept "
+            "VXLAN packets of this fleet from known hosts only, by an nftables table of the agent's own. Needs the "
+            "`nft` tool. `false` deletes that table."
+        ),
+    ] = True
     allowed_prefixes: Annotated[
         tuple[PrefixText, ...],
         FieldDoc(
@@ -128,6 +144,9 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     ] = 10
 
     def conflicts(self) -> Iterator[FieldConflict]:
+        if self.linux.table == MAIN_TABLE and self.routing != "bgp":
+            sentence = "is the kernel's main table, which is for agent.routing: bgp only: choose another number"
+            yield FieldConflict(("linux.table", "routing"), sentence)
         if self.report_ttl < 2 * self.report_interval:
             yield FieldConflict(
                 ("report_ttl", "report_interval"),

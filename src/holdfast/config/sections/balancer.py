@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, ScalarKind, Section
-from holdfast.config.schema.scalars import Unfit, closest, quote, show_duration
+from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, PrefixText, ScalarKind, Section
+from holdfast.config.schema.scalars import Unfit, closest, quote, show_duration, within
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.vpp import VppSettings
-from holdfast.config.sections.vpp_limits import limits
+from holdfast.config.sections.vpp_limits import hashed_alike, limits
 
 
 def _table_name(given: str) -> str:
@@ -85,6 +85,14 @@ class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
         Name | None,
         FieldDoc("Network namespace to probe from; `null` for the balancer's own.", on_reload=True),
     ] = None
+    probe_networks: Annotated[
+        tuple[PrefixText, ...],
+        FieldDoc(
+            "Networks whose addresses may be probed; empty for any. Whoever writes backends and checks into etcd could "
+            "otherwise make the balancer send requests to any service that it reaches. A backend elsewhere is not "
+            "probed, so that its health stays unknown and it never serves."
+        ),
+    ] = ()
     transition_history: Annotated[
         int,
         FieldDoc(
@@ -135,6 +143,7 @@ class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
                 f"must not be longer than balancer.startup_max_delay ({show_duration(self.startup_max_delay)})",
             )
         yield from self._unknown_checks()
+        yield from self._unprobed_backends()
         yield from self._portless_checks()
         for name, frontend in self.frontends.items():
             yield from self._member_conflicts(name, frontend)
@@ -147,6 +156,10 @@ class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
         if self.source == "file":
             yield from self._only_with_etcd()
 
+    def warnings(self) -> Iterator[FieldConflict]:
+        if self.dataplane.kind == "vpp":
+            yield from hashed_alike(self.frontends, self.backends)
+
     def _unknown_checks(self) -> Iterator[FieldConflict]:
         for name, backend in self.backends.items():
             for check in backend.healthcheck:
@@ -155,6 +168,12 @@ class BalancerSettings(BalancerPart, frozen=True, kw_only=True):
                         f"names the check {check!r}, which is not in healthchecks{closest(check, self.healthchecks)}"
                     )
                     yield FieldConflict((f"backends.{name}.healthcheck", "healthchecks"), sentence)
+
+    def _unprobed_backends(self) -> Iterator[FieldConflict]:
+        for name, backend in self.backends.items():
+            if backend.healthcheck and backend.address is not None and not within(backend.address, self.probe_networks):
+                sentence = f"is {backend.address}, which may not be probed: add its network to balancer.probe_networks"
+                yield FieldConflict((f"backends.{name}.address", "probe_networks"), sentence)
 
     def _portless_checks(self) -> Iterator[FieldConflict]:
         for name, backend in self.backends.items():

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Annotated
+from urllib.parse import parse_qsl, unquote
 
 from holdfast.config.schema.field import FieldConflict, FieldDoc, File, SecretFile, Section
 
 NEUTRON = "neutron"
-_SCHEMES = ("sqlite:///", "postgresql://")
+VERIFIED = "verify-full"
+"""Mode of TLS in which PostgreSQL's client checks the certificate and its name."""
+_POSTGRESQL = "postgresql://"
+_SCHEMES = ("sqlite:///", _POSTGRESQL)
+_SECRETS = ("password", "sslpassword")
 
 
 class InventorySettings(Section, frozen=True, kw_only=True):
@@ -30,6 +36,13 @@ class InventorySettings(Section, frozen=True, kw_only=True):
     password_file: Annotated[
         SecretFile | None,
         FieldDoc("File with the password of the database user. Refused if every user of the machine can read it."),
+    ] = None
+    ca_file: Annotated[
+        File | None,
+        FieldDoc(
+            "CA certificates (PEM) for PostgreSQL's certificate; `null` for those that the system trusts. On another "
+            "machine PostgreSQL is spoken to over TLS only, and its certificate must name the host of `database`."
+        ),
     ] = None
     poll_every: Annotated[
         timedelta,
@@ -63,12 +76,47 @@ class InventorySettings(Section, frozen=True, kw_only=True):
                 yield FieldConflict(("neutron_config", "database"), "must name the configuration files of Neutron")
         elif self.database is not None and not self.database.startswith(_SCHEMES):
             yield FieldConflict(("database",), "must begin with sqlite:/// or postgresql://, or be neutron")
-        elif self.database is not None and ":" in _user(self.database):
+        elif self.database is not None and _holds_password(self.database):
             yield FieldConflict(("database", "password_file"), "holds a password: put it into inventory.password_file")
-        if self.password_file is not None and not (self.database or "").startswith("postgresql://"):
-            yield FieldConflict(("password_file", "database"), "has no effect: only PostgreSQL asks for a password")
+        for field, asks in (("password_file", "asks for a password"), ("ca_file", "has a certificate")):
+            if getattr(self, field) is not None and not (self.database or "").startswith(_POSTGRESQL):
+                yield FieldConflict((field, "database"), f"has no effect: only PostgreSQL {asks}")
+        yield from self._encryption_conflicts()
+
+    def _encryption_conflicts(self) -> Iterator[FieldConflict]:
+        database = self.database or ""
+        options = database_options(database)
+        mode = options.get("sslmode", VERIFIED)
+        if database.startswith(_POSTGRESQL) and mode != VERIFIED and not stays_here(database):
+            sentence = f"would trust whoever answers for the database (sslmode={mode}): leave sslmode out, or write "
+            yield FieldConflict(("database",), f"{sentence}sslmode={VERIFIED}")
+        if self.ca_file is not None and "sslrootcert" in options:
+            yield FieldConflict(("ca_file", "database"), "has no effect beside sslrootcert: leave that out of the URL")
 
 
-def _user(database: str) -> str:
+def database_options(database: str) -> dict[str, str]:
+    """Return the options in the URL of a database; of one that is given twice, the last."""
+    return dict(parse_qsl(database.partition("?")[2], keep_blank_values=True))
+
+
+def stays_here(database: str) -> bool:
+    """Return whether the URL of a PostgreSQL shows that no traffic leaves the machine. A name may lead anywhere."""
+    query = parse_qsl(database.partition("?")[2], keep_blank_values=True)
+    place = database.partition("?")[0].partition("://")[2].partition("/")[0].rpartition("@")[2]
+    given = [place, *(value for name, value in query if name in ("host", "hostaddr"))]
+    hosts = [unquote(one) for one in ",".join(given).split(",") if one]
+    return bool(hosts) and all(one.startswith(("/", "@")) or _is_loopback(one) for one in hosts)
+
+
+def _is_loopback(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host
+    name = name if name.count(":") != 1 else name.partition(":")[0]
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _holds_password(database: str) -> bool:
     before, at, _ = database.partition("://")[2].partition("@")
-    return before if at else ""
+    return (bool(at) and ":" in before) or any(database_options(database).get(one) for one in _SECRETS)

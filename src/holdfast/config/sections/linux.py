@@ -1,7 +1,7 @@
 """Linux dataplane: numbers and names that mark kernel objects as the agent's own.
 
-The objects outlive the agent. After a change of the protocol number the agent treats existing objects as foreign and
-leaves them in place: change these settings on a host without peers, or delete the old objects by hand.
+The objects outlive the agent. After a change of the table or the protocol number the agent takes over what it left
+with the old ones, without losing a packet.
 """
 
 from __future__ import annotations
@@ -27,8 +27,19 @@ def _label(least: int, most: int) -> ScalarKind:
     return ScalarKind(f"number from {least} to {most}", read)
 
 
+MAIN_TABLE = 254
+
+
+def _table(given: str) -> int:
+    return MAIN_TABLE if given == "main" else _least_table.read(given)  # type: ignore[return-value]
+
+
+_least_table = _label(1, 4_294_967_295)
 Protocol = Annotated[int, _label(5, 255)]
-Table = Annotated[int, _label(1, 4_294_967_295)]
+Table = Annotated[
+    int,
+    ScalarKind(f"{_least_table.noun}, or `main`", _table, lambda table: "main" if table == MAIN_TABLE else str(table)),
+]
 NexthopNumber = Annotated[int, _label(1, 4_000_000_000)]
 Vni = Annotated[int, _label(1, 16_777_215)]
 Port = Annotated[int, _label(1, 65_535)]
@@ -40,7 +51,13 @@ class LinuxSettings(Section, frozen=True, kw_only=True):
     protocol: Annotated[
         Protocol, FieldDoc("Protocol number of the agent's routes, nexthops, neighbours and rules.")
     ] = 175
-    table: Annotated[Table, FieldDoc("Routing table of the agent. No other program may write to it.")] = 7500
+    table: Annotated[
+        Table,
+        FieldDoc(
+            "Routing table of the agent. No other program may write to it. `main` is for `routing: bgp` with FRR, "
+            "which reads no other table: then there is no `ip rule`, and only `protocol` marks the agent's routes."
+        ),
+    ] = 7500
     priority: Annotated[
         int,
         FieldDoc(
@@ -61,19 +78,24 @@ class LinuxSettings(Section, frozen=True, kw_only=True):
         FieldDoc("Name of the VXLAN devices, followed by 4 or 6 for the address family of the underlay."),
     ] = "holdfast"
     underlay_mtu: Annotated[
-        int,
+        int | None,
         FieldDoc(
-            "MTU of the network between the hosts, in bytes; VXLAN takes 50 (IPv4) or 70 (IPv6) of them.",
+            "MTU of the network between the hosts, in bytes; VXLAN takes 50 (IPv4) or 70 (IPv6) of them. `null` for "
+            "that of the device with this host's own address.",
             small="workloads send smaller packets than necessary",
             big="large packets between hosts are fragmented or lost",
             least=1_350,
             most=65_535,
         ),
-    ] = 1500
+    ] = None
+
+    def device_name(self, family: int) -> str:
+        """Name of the VXLAN device on an underlay of that family."""
+        return f"{self.device}{family}"
 
     def conflicts(self) -> Iterator[FieldConflict]:
-        if self.table in (253, 254, 255):
-            yield FieldConflict(("table",), "is the kernel's default, main or local table: choose another number")
+        if self.table in (253, 255):
+            yield FieldConflict(("table",), "is the kernel's default or local table: choose another number")
         if len(self.device) > LONGEST_DEVICE:
             yield FieldConflict(
                 ("device",),

@@ -24,9 +24,7 @@ STICKY_BUCKETS: Final = frozenset(str(1 << bits) for bits in range(10, 24))
 
 
 def _sticky_buckets(given: str) -> int:
-    if not (
-        given.isascii() and given.isdigit() and 10 <= int(given).bit_length() <= 24 and int(given).bit_count() == 1
-    ):
+    if given not in STICKY_BUCKETS:
         raise Unfit(f"is {quote(given)}: write a power of two from 1024 to 8388608")
     return int(given)
 

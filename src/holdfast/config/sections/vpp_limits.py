@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 
 from holdfast.config.schema.field import FieldConflict
 from holdfast.config.sections.frontend import Backend, Frontend
@@ -12,16 +13,15 @@ def limits(
     frontends: Mapping[str, Frontend], backends: Mapping[str, Backend], table_length: int
 ) -> Iterator[FieldConflict]:
     """Yield what VPP cannot do."""
-    first: dict[str, str] = {}
     for name, frontend in frontends.items():
-        yield from _alone(name, frontend, table_length)
+        yield from alone(name, frontend, table_length)
         yield from _servers(name, frontend, backends)
-        other = first.setdefault(frontend.address, name)
-        if other != name:
-            yield from _together(name, frontend, other, frontends[other])
+    for name, other in _beside(frontends):
+        yield from _pair(name, frontends[name], other, frontends[other])
 
 
-def _alone(name: str, frontend: Frontend, table_length: int) -> Iterator[FieldConflict]:
+def alone(name: str, frontend: Frontend, table_length: int) -> Iterator[FieldConflict]:
+    """Yield what VPP cannot do of one frontend, whatever the others are."""
     if not frontend.port and frontend.protocol != "any":
         sentence = "VPP takes every protocol on a frontend of all ports: write protocol: any, or give it a port"
         yield FieldConflict((f"frontends.{name}.protocol", f"frontends.{name}.address"), sentence)
@@ -43,17 +43,64 @@ def _servers(name: str, frontend: Frontend, backends: Mapping[str, Backend]) -> 
         if backend is None or backend.address is None:
             continue
         place = f"frontends.{name}.pools[{index}].backends.{backend_name}"
-        if backend.port not in (0, frontend.port):
-            sentence = (
-                f"has port {backend.port}, and VPP keeps the port of the frontend ({frontend.port}): write port: 0"
-            )
-            yield FieldConflict((place, "backends"), sentence)
-        elif (other := addresses.setdefault(backend.address, backend_name)) != backend_name:
-            sentence = f"has the address of {other}, and VPP does not tell ports apart: remove one"
+        other = addresses.setdefault(backend.address, backend_name)
+        sentence = server_refusal(backend.port, frontend.port, None if other == backend_name else other)
+        if sentence is not None:
             yield FieldConflict((place, "backends"), sentence)
 
 
-def _together(name: str, frontend: Frontend, other: str, first: Frontend) -> Iterator[FieldConflict]:
+def server_refusal(port: int, frontend_port: int, other: str | None) -> str | None:
+    """Explain why VPP cannot have this server; `other` has its address already."""
+    if port not in (0, frontend_port):
+        return f"has port {port}, and VPP keeps the port of the frontend ({frontend_port}): write port: 0"
+    if other is not None:
+        return f"has the address of {other}, and VPP does not tell ports apart: remove one"
+    return None
+
+
+def hashed_alike(frontends: Mapping[str, Frontend], backends: Mapping[str, Backend]) -> Iterator[FieldConflict]:
+    """Yield pairs of servers that are one and the same to VPP's hash (B13)."""
+    for name, frontend in frontends.items():
+        first: dict[str, str] = {}
+        for index, backend_name, _ in frontend.members():
+            backend = backends.get(backend_name)
+            if backend is None or backend.address is None:
+                continue
+            other = first.setdefault(folded(backend.address), backend_name)
+            if backends[other].address != backend.address:
+                place = f"frontends.{name}.pools[{index}].backends.{backend_name}"
+                sentence = (
+                    f"has an address that VPP hashes as that of {other} ({backends[other].address}): when one of the "
+                    "two is down, the other gets all of its flows; give one of them another address"
+                )
+                yield FieldConflict((place, "backends"), sentence)
+
+
+def folded(address: str) -> str:
+    """Return the part of an address that VPP hashes: the exclusive or of its two halves (protection: B13)."""
+    whole = int(ip_address(address))
+    return f"{whole >> 64 ^ whole & (1 << 64) - 1:x}"
+
+
+def left_out(frontends: Mapping[str, Frontend]) -> Mapping[str, str]:
+    """Frontends that VPP cannot have beside another one, with the reason. A file with such is refused; in the store
+    they may be written by several people."""
+    pairs = [
+        (name, frontends[name], other, frontends[other]) for name, other in _beside(dict(sorted(frontends.items())))
+    ]
+    return {pair[0]: conflict.sentence for pair in pairs for conflict in _pair(*pair)}
+
+
+def _beside(frontends: Mapping[str, Frontend]) -> Iterator[tuple[str, str]]:
+    """Yield each frontend with the first one of its address."""
+    first: dict[str, str] = {}
+    for name, frontend in frontends.items():
+        other = first.setdefault(frontend.address, name)
+        if other != name:
+            yield name, other
+
+
+def _pair(name: str, frontend: Frontend, other: str, first: Frontend) -> Iterator[FieldConflict]:
     if not frontend.port or not first.port:
         sentence = f"has the address of frontend {other}, and VPP gives all ports of an address to one of the two"
         yield FieldConflict((f"frontends.{name}.address", "dataplane.kind"), sentence)
