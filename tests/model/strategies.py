@@ -39,8 +39,10 @@ from holdfast.model.control.mark import Mark
 from holdfast.model.control.restart_request import RestartRequest
 from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
+from holdfast.model.control.step_down_request import StepDownRequest
 from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
 from holdfast.model.fleet.balancer_report import BalancerReport
+from holdfast.model.fleet.census import Census, KeySum
 from holdfast.model.fleet.network import Network
 from holdfast.model.fleet.prefixes import FleetPrefixes
 
@@ -159,6 +161,7 @@ hosts = st.builds(
     texts,
     created,
 )
+key_sums = st.builds(KeySum, naturals, naturals)
 networks = st.builds(Network, prefixes=st.lists(prefixes, min_size=1, max_size=3).map(tuple), description=maybe(texts))
 subnets = st.builds(
     Subnet,
@@ -213,11 +216,15 @@ servers = st.builds(
     pauses=several(texts),
     workers=mapping(st.builds(WorkerHealth, st.booleans(), texts, maybe(moments))),
 )
-scopes = st.builds(
-    Scope,
-    st.sampled_from(sorted(set(ScopeKind) - {ScopeKind.FLEET, ScopeKind.MEMBER}, key=str)),
-    words | st.builds("{}/{}".format, words, words),
-) | st.builds(Scope.member, words, words)
+scopes = (
+    st.builds(
+        Scope,
+        st.sampled_from(sorted(set(ScopeKind) - {ScopeKind.FLEET, ScopeKind.MEMBER, ScopeKind.POOL}, key=str)),
+        words | st.builds("{}/{}".format, words, words),
+    )
+    | st.builds(Scope.member, words, words)
+    | st.builds(Scope.pool, words, words)
+)
 unnamed_scopes = st.sampled_from((FLEET, Scope(ScopeKind.SERVER)))
 plain_whats = st.sampled_from((IntentKind.PAUSE, IntentKind.DRAIN, IntentKind.DISABLE, IntentKind.ALLOW))
 common = {"scope": scopes | unnamed_scopes, "who": texts, "why": texts, "since": moments}
@@ -298,8 +305,12 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "leadership": st.tuples(st.just("leadership"), leaderships),
     "handover": st.tuples(st.just("handover"), st.builds(Handover, texts, texts)),
     "restart-request": st.tuples(words, st.builds(RestartRequest, texts, texts, texts, moments)),
+    "step-down-request": st.tuples(
+        st.just("step-down"), st.builds(StepDownRequest, naturals, texts, texts, texts, moments)
+    ),
     "history-request": st.tuples(words, st.builds(HistoryRequest, several(words), maybe(texts), naturals)),
     "history-answer": st.tuples(words, st.builds(HistoryAnswer, several(decisions), naturals)),
+    "census": st.tuples(st.just("census"), st.builds(Census, naturals, key_sums, key_sums, key_sums)),
     "fleet-prefixes": st.tuples(st.just("prefixes"), st.builds(FleetPrefixes, several(prefixes), st.booleans())),
     "identity": st.tuples(st.just("identity"), identities),
     "mark": st.tuples(st.just("mark"), marks),

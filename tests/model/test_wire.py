@@ -42,6 +42,7 @@ from holdfast.model.fleet.agent_report import (
     ObjectProblem,
     fitted,
 )
+from holdfast.model.fleet.census import CENSUS, Census, KeySum
 from holdfast.model.fleet.prefixes import FLEET_PREFIXES, FleetPrefixes
 
 HERE = Region()
@@ -255,6 +256,14 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         b'{"prefixes":["10.28.0.0/16"],"bounded":true}',
     ),
     (
+        CENSUS,
+        AMS,
+        "census",
+        Census(42, KeySum(2, 7), KeySum(1, 2**63)),
+        b"/holdfast/v1/region-ams/fleet/census",
+        b'{"revision":42,"hosts":{"count":2,"sum":7},"endpoints":{"count":1,"sum":9223372036854775808}}',
+    ),
+    (
         MARK,
         AMS,
         "mark",
@@ -297,9 +306,9 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         AGENT_REPORT,
         HERE,
         "r12-07",
-        AgentReport(version="0.3.1", boot_id="b", counts={"ok": 4, "held": 1}, clock_skew=-0.5),
+        AgentReport(version="0.3.1", boot_id="b", counts={"ok": 4, "held": 1}, routing="bgp", clock_skew=-0.5),
         b"/holdfast/v1/no-region/agents/r12-07",
-        b'{"version":"0.3.1","boot_id":"b","counts":{"held":1,"ok":4},"clock_skew":-0.5}',
+        b'{"version":"0.3.1","boot_id":"b","counts":{"held":1,"ok":4},"routing":"bgp","clock_skew":-0.5}',
     ),
     (
         INTENT,

@@ -58,9 +58,25 @@ def test_nothing_is_pruned_before_its_source_delivered_a_complete_list() -> None
     closed = sync.judge(delete(1), {}, 9, T0)
     assert closed is not None
     assert closed.reason is SyncReason.UNSYNCED
-    assert "holdfast source forget a" in closed.opens
+    assert closed.opens == "a complete list from a"
     sync.note_source("a", Synced(T0, revision=7))
     assert sync.judge(delete(1), {}, 9, T0) is None
+
+
+def test_to_give_a_source_up_is_no_advice_while_it_may_be_starting() -> None:
+    sync = SyncGate({"a": Synced(T0)})
+    early, late = (sync.judge(delete(1), {}, 9, T0 + seconds(s)) for s in (59, 61))
+    assert early is not None
+    assert late is not None
+    assert "forget" not in early.opens
+    assert late.opens == "a complete list from a, or: holdfast source forget a --reason …"
+
+
+def test_the_source_of_a_fleet_without_regions_is_called_the_store() -> None:
+    closed = SyncGate({"no-region": Synced(T0)}).judge(delete(1, "no-region"), {}, 9, T0)
+    assert closed is not None
+    assert closed.opens == "a complete list from the store"
+    assert closed.sentence.startswith("the store: its source has not delivered")
 
 
 def test_an_unsynced_source_only_adds_and_keeps() -> None:
@@ -188,7 +204,11 @@ def test_what_an_operator_allowed_leaves_the_limit_of_later_deletes_as_it_was(un
     assert braked(brake, range(45, 60), 55, T0 + seconds(32)).ready == [], "those 15 count"
 
 
-@fault("C63", without="holdfast.reconcile.brake:Brake._promise")
+@fault(
+    "C63",
+    without="holdfast.reconcile.brake:Brake._promise",
+    sees=(IndexError, r"\(later.ready, first\(later\).detail\) == \(\[\], first\(held\).detail\)"),
+)
 def test_C63_what_is_held_stays_held_when_earlier_deletes_leave_the_window() -> None:
     brake = new_brake()
     assert len(braked(brake, range(20), 100, T0).ready) == 20
@@ -202,7 +222,11 @@ def test_C63_what_is_held_stays_held_when_earlier_deletes_leave_the_window() -> 
     assert len(braked(brake, range(20, 28), 80, T0 + seconds(101)).ready) == 8
 
 
-@fault("C63", without="holdfast.reconcile.brake:Brake._promise")
+@fault(
+    "C63",
+    without="holdfast.reconcile.brake:Brake._promise",
+    sees=(AssertionError, r"braked\(brake, range\(20, 35\), 80, T0 \+ seconds\(3_601\)\).ready =="),
+)
 def test_C63_what_was_left_to_an_operator_is_not_released_by_a_list_when_the_window_has_passed() -> None:
     brake = new_brake()
     braked(brake, range(20), 100, T0)
@@ -224,7 +248,11 @@ def test_what_is_left_after_most_was_withdrawn_needs_a_list_and_no_operator() ->
     assert len(braked(brake, range(5), 100, T0 + seconds(61)).ready) == 5
 
 
-@fault("C63", without="holdfast.reconcile.brake:Brake._promise")
+@fault(
+    "C63",
+    without="holdfast.reconcile.brake:Brake._promise",
+    sees=(AssertionError, r"braked\(brake, range\(20, 28\), 80, T0 \+ seconds\(65\)\).ready == \[\]"),
+)
 def test_C63_a_pause_in_between_does_not_release_what_the_brake_held() -> None:
     brake, intent = new_brake(), PauseGate[int](pauses=(a_pause("bob", "x", T0),))
     braked(brake, range(20), 100, T0)

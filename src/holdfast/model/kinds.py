@@ -24,8 +24,10 @@ from holdfast.model.control.leader_history import LEADERSHIP
 from holdfast.model.control.mark import MARK
 from holdfast.model.control.restart_request import RESTART_REQUEST
 from holdfast.model.control.server import SERVER
+from holdfast.model.control.step_down_request import STEP_DOWN_REQUEST
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT
+from holdfast.model.fleet.census import CENSUS
 from holdfast.model.fleet.network import NETWORK
 from holdfast.model.fleet.prefixes import FLEET_PREFIXES
 
@@ -47,6 +49,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     AGENT_REPORT,
     BALANCER_REPORT,
     FLEET_PREFIXES,
+    CENSUS,
     IDENTITY,
     MARK,
     LEADER,
@@ -54,6 +57,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     LEADERSHIP,
     HANDOVER,
     RESTART_REQUEST,
+    STEP_DOWN_REQUEST,
     HISTORY_REQUEST,
     HISTORY_ANSWER,
     SERVER,

@@ -9,7 +9,7 @@ gates), `ledger` (outstanding changes and retries). `holdfast.runtime.reconciler
 from holdfast.reconcile.brake import Brake, BrakeLimits, BrakeReason
 from holdfast.reconcile.change import Away, Change, Kept, Op, Outcome, Owned, alike
 from holdfast.reconcile.diff import OutOfOrder, changed, diff
-from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
+from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan, plan_in_steps
 from holdfast.reconcile.ledger import BACKOFF, Backoff, Ledger, Outstanding, RetryReason
 from holdfast.reconcile.pause import Pause, PauseGate, PauseReason
 from holdfast.reconcile.sync import Synced, SyncGate, SyncReason
@@ -46,4 +46,5 @@ __all__ = [
     "diff",
     "one_kind",
     "plan",
+    "plan_in_steps",
 ]

@@ -133,6 +133,10 @@ class Brake(Generic[K, V]):
         """Note that a complete, linearizable list of the source has arrived, requested at `asked`."""
         self._listed = max(self._listed, asked)
 
+    def is_closed(self) -> bool:
+        """True while it holds deletes."""
+        return bool(self._held)
+
     def wants_list(self, now: Instant) -> bool:
         """True when a fresh list, requested now, could release a held delete."""
         confirm, promised = self.limits.confirm, self._promised

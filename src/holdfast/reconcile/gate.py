@@ -11,7 +11,7 @@ together (C62).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -21,6 +21,9 @@ from holdfast.model.base.time import Instant
 from holdfast.reconcile.change import Change, K, Op, V
 
 BRAKE_GATE = "brake"
+
+JUDGED_AT_A_TIME = 500
+"""Changes about which a gate is asked between two yields."""
 
 _OP = attrgetter("op")
 
@@ -131,11 +134,46 @@ def plan(
     individual: Callable[[K], Hashable] | None = None,
     counts: Callable[[Change[K, V]], bool] | None = None,
 ) -> Plan[K, V]:
+    """Make a plan at once: see `plan_in_steps`."""
+    steps = plan_in_steps(
+        changes,
+        gates,
+        have,
+        now,
+        kinds,
+        outstanding=outstanding,
+        compared=compared,
+        individual=individual,
+        counts=counts,
+    )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: Plan[K, V] = end.value
+            return made
+
+
+def plan_in_steps(
+    changes: Iterable[Change[K, V]],
+    gates: Sequence[Gate[K, V]],
+    have: Mapping[str, int],
+    now: Instant,
+    kinds: Kinds[K],
+    *,
+    outstanding: Mapping[str, Mapping[Op, int]] | None = None,
+    compared: Collection[K] | None = None,
+    individual: Callable[[K], Hashable] | None = None,
+    counts: Callable[[Change[K, V]], bool] | None = None,
+) -> Generator[None, None, Plan[K, V]]:
     """Ask the gates about each change; the first closed gate holds it.
 
     Deletes go first, dependents before what they depend on; then replaces, then creates in the opposite order; within
     that, key order. `outstanding` counts the changes of keys that were not compared this time. `individual` returns
     what identifies an object across its keys, or None; `counts` is False for a delete that is no loss.
+
+    Yields while it asks about many: a first list of a hundred thousand objects takes seconds, and the other tasks of a
+    daemon must not wait for that.
     """
     changes, of = list(changes), kinds.of
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
@@ -158,7 +196,9 @@ def plan(
         if is_latched(gate, now):
             continue
         judge, closed = gate.judge, dict[K, Closed]()
-        for change in left:
+        for at, change in enumerate(left, 1):
+            if not at % JUDGED_AT_A_TIME:
+                yield
             kind = only or of(change.key)
             answer = judge(change, tallies[kind], there.get(kind, 0), now)
             if answer is not None:

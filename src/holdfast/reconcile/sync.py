@@ -10,9 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model.base.time import NEVER, Instant
+from holdfast.model.base.region import shown_source
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile.change import Change, K, Op, V
 from holdfast.reconcile.gate import Closed, Reason
+
+_STARTS_WITHIN = Duration(minutes=1)
+"""Time that a source may take for its first list."""
 
 
 class SyncReason(Reason):
@@ -31,6 +35,13 @@ class Synced:
     since: Instant
     revision: int | None = None
     unreadable: tuple[str, ...] = ()
+
+    def opened_by(self, name: str, now: Instant) -> str:
+        """Return what opens a gate that waits for this source. To give it up is no advice while it may be starting:
+        what only it wanted would be deleted."""
+        if now - self.since < _STARTS_WITHIN:
+            return f"a complete list from {shown_source(name)}"
+        return f"a complete list from {shown_source(name)}, or: holdfast source forget {name} --reason …"
 
 
 def any_of_them(_change: Change[Any, Any], _source: str, unreadable: Sequence[str]) -> Sequence[str]:
@@ -61,12 +72,14 @@ class SyncGate:
             synced = self.sources[name]
             if synced.revision is None:
                 reason = SyncReason.UNSYNCED if owner else SyncReason.SOURCES_UNSYNCED
-                opens = f"a complete list from {name}, or: holdfast source forget {name} --reason …"
-                return Closed("sync", reason, synced.since or NEVER, opens, name)
+                opens = synced.opened_by(name, now)
+                return Closed("sync", reason, synced.since or NEVER, opens, shown_source(name))
             blamed = self.blamed(change, name, synced.unreadable) if synced.unreadable else ()
             if blamed:
                 named = blamed[0]
                 more = f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
                 opens = f"fix or delete {named}{more}"
-                return Closed("sync", SyncReason.UNREADABLE, synced.since, opens, f"{name}: {named}{more}")
+                return Closed(
+                    "sync", SyncReason.UNREADABLE, synced.since, opens, f"{shown_source(name)}: {named}{more}"
+                )
         return None

@@ -53,3 +53,8 @@ class Region(msgspec.Struct, frozen=True, order=True, gc=False):
 def configured_region(config: Config) -> Region:
     """The region that a configuration names."""
     return Region(config.store.region or "", config.store.openstack or config.inventory.is_neutron)
+
+
+def shown_source(name: str) -> str:
+    """Return a source as people read it: that of a fleet without regions is the store, whatever its keys are called."""
+    return "the store" if name == Region().segment else name

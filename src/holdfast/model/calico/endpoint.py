@@ -43,7 +43,7 @@ class EndpointName(NamedTuple):
     endpoint: str
 
     def __str__(self) -> str:
-        return join(self)
+        return _write_name(self)
 
     @property
     def individual(self) -> str:
@@ -182,6 +182,23 @@ def _meaning(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, spec=ordered)
 
 
+_NOWHERE = "-openstack-"
+"""Beginning of the names that networking-calico's resync gives to ports without a host. They are read, so that such an
+endpoint is deleted with its port or once that has a host; none is made here."""
+
+
+def _write_name(name: EndpointName) -> str:
+    is_nowhere = not name.node and name.orchestrator == "openstack"
+    return f"-{name.individual}" if is_nowhere else join(name)
+
+
+def _read_stored_name(text: str) -> EndpointName:
+    if not text.startswith(_NOWHERE):
+        return read_name(text)
+    workload, endpoint = split(text.removeprefix(_NOWHERE), 2)
+    return EndpointName("", "openstack", workload, endpoint)
+
+
 def read_name(text: str) -> EndpointName:
     """Parse a joined name. Raises NameRefused."""
     node, word, workload, endpoint = split(text, 4)
@@ -195,14 +212,14 @@ ENDPOINT: Kind[Endpoint, EndpointName] = Kind(
     name="endpoint",
     plural="endpoints",
     struct=Endpoint,
-    place=KeySpace(namespaced("workloadendpoints"), join, read_name),
+    place=KeySpace(namespaced("workloadendpoints"), _write_name, _read_stored_name),
     columns=(
         Column("NAME", lambda name, _: name.individual),
-        Column("ENDPOINT", lambda name, _: name.endpoint),
         Column("HOST", lambda name, _: name.node),
-        Column("WORKLOAD", lambda name, _: name.workload),
         Column("ADDRESSES", lambda _, endpoint: " ".join(endpoint.spec.ip_networks)),
         Column("INTERFACE", lambda _, endpoint: endpoint.spec.interface_name),
+        Column("WORKLOAD", lambda name, _: name.workload, wide=True),
+        Column("ENDPOINT", lambda name, _: name.endpoint, wide=True),
         Column("MAC", lambda _, endpoint: endpoint.spec.mac, wide=True),
         Column("ORCHESTRATOR", lambda name, _: name.orchestrator, wide=True),
         Column("UID", lambda _, endpoint: endpoint.metadata.uid, wide=True),

@@ -1,5 +1,5 @@
-"""Scopes of intents: the whole fleet, a server, a worker, a host, a frontend, a backend, a backend in one frontend, or
-a source of an agent."""
+"""Scopes of intents: the whole fleet, a server, a worker, a host, a frontend or one of its pools, a backend, a backend
+in one frontend, or a source of an agent."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ class ScopeKind(Enum):
     BACKEND = "backend"
     MEMBER = "member"
     """A backend in the pools of one frontend: FRONTEND/BACKEND."""
+    POOL = "pool"
+    """All backends in one pool of a frontend: FRONTEND/POOL."""
     SOURCE = "source"
 
 
+_PAIRS = {ScopeKind.MEMBER: "FRONTEND/BACKEND", ScopeKind.POOL: "FRONTEND/POOL"}
 _UNNAMED = frozenset({ScopeKind.FLEET, ScopeKind.SERVER})
 """Without a name, a server is the one that was asked."""
 
@@ -40,8 +43,8 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             raise ValueError(f"a {self.target.value} needs a name here")
         if self.name and self.target is ScopeKind.FLEET:
             raise ValueError("there is one fleet, so it has no name here")
-        if self.target is ScopeKind.MEMBER and not all(self.pair):
-            raise ValueError("a member is named FRONTEND/BACKEND here")
+        if self.target in _PAIRS and not all(self.pair):
+            raise ValueError(f"a {self.target.value} is named {_PAIRS[self.target]} here")
 
     def __str__(self) -> str:
         return f"{self.target.value} {self.name}" if self.name else self.target.value
@@ -51,13 +54,18 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """Scope of a backend in one frontend."""
         return cls(ScopeKind.MEMBER, f"{frontend}/{backend}")
 
+    @classmethod
+    def pool(cls, frontend: str, pool: str) -> Scope:
+        """Scope of a pool of a frontend, by the pool's name or number."""
+        return cls(ScopeKind.POOL, f"{frontend}/{pool}")
+
     @property
     def pair(self) -> tuple[str, str]:
-        """Frontend and backend of a member; the frontend is empty for a backend in all of them."""
-        if self.target is not ScopeKind.MEMBER:
+        """Frontend and backend of a member, or frontend and pool of a pool; for all others, nothing and the name."""
+        if self.target not in _PAIRS:
             return "", self.name
-        frontend, _, backend = self.name.rpartition("/")
-        return frontend, backend
+        frontend, _, name = self.name.rpartition("/")
+        return frontend, name
 
     @property
     def path(self) -> str:

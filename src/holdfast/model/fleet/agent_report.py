@@ -69,6 +69,8 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
     troubles_left_out: Natural = 0
     pending_deletes: Natural = 0
     store_verdict: str = ""
+    routing: str = ""
+    """`agent.routing`; empty from an older agent, and from one that cannot start."""
     synced_revision: Natural | None = None
     clock_skew: float | None = None
 

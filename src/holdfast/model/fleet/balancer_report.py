@@ -20,6 +20,9 @@ class BalancerReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, 
     intents: str
     frontends: Mapping[str, str] = {}
     """Frontend → up, down or unknown."""
+    draining: Mapping[str, int | None] = {}
+    """Drained host → current flows of its backends, counted after the drain was programmed; None where the dataplane
+    does not count flows."""
     store_verdict: str = ""
     """Verdict of this balancer on the store, such as `store_restored`; empty while it takes the store as it is."""
 
