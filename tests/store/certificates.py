@@ -42,13 +42,15 @@ class Authority:
         *,
         common_name: bool = False,
         valid_for: datetime.timedelta = DAY,
+        host: str = "",
     ) -> Pair:
-        """A leaf for 127.0.0.1, in files called `name`."""
+        """A leaf for 127.0.0.1, and for `host`, in files called `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
         oid = NameOID.COMMON_NAME if common_name else NameOID.ORGANIZATION_NAME
         builder = self._builder(x509.Name([x509.NameAttribute(oid, name)]), key.public_key(), valid_for)
-        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        builder = builder.add_extension(address, critical=False)
+        names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names += [x509.DNSName(host)] if host else []
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         pair.cert.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))

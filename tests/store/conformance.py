@@ -1,4 +1,4 @@
-"""The two grounds that the conformance suite runs on, and the short words in which its tests are written."""
+"""The grounds that the conformance suite runs on, and the short words in which its tests are written."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ class FakeGround:
     def run(self, scenario: Scenario[T]) -> T:
         async def simulated(world: World) -> T:
             return await scenario(world.node("client").store())
+
+        return simulate(self.seed, simulated).value
+
+
+class GatewayGround:
+    """The shipped client on the in-memory gateway, on virtual time."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def run(self, scenario: Scenario[T]) -> T:
+        async def simulated(world: World) -> T:
+            return await scenario(world.node("client").etcd())
 
         return simulate(self.seed, simulated).value
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from holdfast.model.base.time import Duration
-from holdfast.store.api import GATHER, Events, OwnKey, Snapshot, Store
+from holdfast.store.api import GATHER, Events, KeyRange, Keys, OwnKey, Snapshot, Store
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
@@ -44,14 +44,14 @@ class Follower:
     """Follows a prefix in the background and keeps what it would look like to a reader that trusts the watch."""
 
     def __init__(
-        self, store: Store, prefix: bytes | Sequence[bytes], own: OwnKey | None = None, *, gather: Duration = GATHER
+        self, store: Store, prefix: Keys | Sequence[Keys], own: OwnKey | None = None, *, gather: Duration = GATHER
     ) -> None:
         self.seen: dict[bytes, tuple[int, bytes]] = {}
         self.history: list[tuple[int, bytes]] = []
         self.snapshots: list[Snapshot] = []
         self.batches: list[Events] = []
         self._store = store
-        self._prefixes = (prefix,) if isinstance(prefix, bytes) else prefix
+        self._prefixes = (prefix,) if isinstance(prefix, bytes | KeyRange) else prefix
         self._own = own
         self._gather = gather
         self._task: asyncio.Task[None] | None = None

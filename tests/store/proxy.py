@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 from holdfast.store.transport.gateway import Connection
 from holdfast.store.transport.http import MemberAddress
@@ -48,7 +49,7 @@ class Proxy:
     def connection(self) -> Connection:
         return Connection((self.url,))
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
@@ -69,6 +70,10 @@ class Proxy:
         """Half-opens every watch stream: open for both sides, but nothing comes through any more."""
         for flow in self.watches():
             flow.silent = True
+
+    def request(self, data: bytes) -> bytes:
+        """Return what etcd gets of what a client sent."""
+        return data
 
     def reset(self) -> None:
         for flow in self.flows:
@@ -105,7 +110,7 @@ class Proxy:
             if flow.is_watch and self.before_watch is not None:
                 happening, self.before_watch = self.before_watch, None
                 await happening()
-            writer.write(data)
+            writer.write(self.request(data))
             await writer.drain()
         raise ConnectionResetError
 

@@ -54,6 +54,13 @@ def etcd_without_gateway(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def plain_etcd(folder: Path) -> Iterator[RunningEtcd]:
+    """An etcd without TLS and, so far, without authentication."""
+    with _etcd(folder, "http", ()) as etcd:
+        yield etcd
+
+
+@contextlib.contextmanager
 def _etcd(folder: Path, scheme: str, options: Sequence[str]) -> Iterator[RunningEtcd]:
     """Run a healthy etcd."""
     with reserved_ports(3) as (port, peer_port, own_port):

@@ -9,9 +9,22 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.model.base.time import Duration
-from holdfast.store.api import Aspect, Compacted, Compare, Delete, Entry, Get, LeaseGone, Put, StoreError, TooLarge
+from holdfast.store.api import (
+    Aspect,
+    Compacted,
+    Compare,
+    Delete,
+    Entry,
+    Get,
+    LeaseGone,
+    Put,
+    StoreAway,
+    StoreError,
+    TooLarge,
+)
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.transport.gateway import Connection
 from holdfast.store.transport.http import USER_TIMEOUT_MS, HttpConnection, MemberAddress, connect
 
 
@@ -140,6 +153,26 @@ def test_status_says_who_answers(etcd: EmbeddedEtcd) -> None:
         assert await store.alarms() == []
 
     run(etcd, scenario)
+
+
+def test_status_does_not_wait_for_a_member_that_hangs(etcd: EmbeddedEtcd) -> None:
+    """Its port accepts connections and never answers, as that of a frozen process."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as frozen:
+            hangs = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+            store = EtcdStore(Connection((etcd.endpoint, hangs), deadline=Duration(seconds=600)))
+            async with asyncio.timeout(60):
+                (status,) = await store.status(within=Duration(seconds=3))
+                assert status.endpoint == etcd.endpoint
+                assert status.took < Duration(seconds=3)
+            await store.close()
+            store = EtcdStore(Connection((hangs,), deadline=Duration(seconds=600)))
+            with pytest.raises(StoreAway, match="does not answer in time"):
+                await store.status(within=Duration(seconds=0.1))
+            await store.close()
+
+    asyncio.run(main())
 
 
 def test_many_calls_at_once_share_the_store(etcd: EmbeddedEtcd, prefix: bytes) -> None:

@@ -1,4 +1,4 @@
-"""One suite, two grounds: whatever a real etcd does, FakeStore does too. What differs is a bug in the fake."""
+"""One suite, three grounds: FakeStore and the in-memory gateway do what a real etcd does. What differs is their bug."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from holdfast.testing.real.etcd import etcd_cluster
 from tests.store.conformance import (
     EtcdGround,
     FakeGround,
+    GatewayGround,
     Ground,
     conforms,
     entry,
@@ -45,8 +46,10 @@ NO_LEASE = 0x7777_7777_7777
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["fake", "etcd"])
+@pytest.fixture(params=["fake", "gateway", "etcd"])
 def ground(request: pytest.FixtureRequest) -> Ground:
+    if request.param == "gateway":
+        return GatewayGround()
     return FakeGround() if request.param == "fake" else EtcdGround(request.getfixturevalue("cleared_etcd"))
 
 
@@ -736,13 +739,15 @@ async def test_a_delete_is_heard_of_although_its_own_revision_was_compacted(stor
 @conforms
 async def test_a_member_says_where_it_stands(store: Store) -> None:
     now = await store.put(b"a", b"")
-    (member,) = await store.status()
-    assert member.revision == now
-    assert member.leader_id == member.member_id != 0
-    assert member.cluster_id != 0
-    assert member.raft_term > 0
-    assert member.version.startswith("3.")
-    assert list(member.alarms) == list(await store.alarms()) == []
+    members = await store.status()
+    for member in members:
+        assert member.revision == now
+        assert member.leader_id == members[0].leader_id
+        assert member.cluster_id != 0
+        assert member.raft_term > 0
+        assert member.version.startswith("3.")
+        assert list(member.alarms) == list(await store.alarms()) == []
+    assert members[0].leader_id in {member.member_id for member in members}
 
 
 OUT_OF_SPACE_BYTES = 2 * MIB
@@ -752,13 +757,14 @@ def test_out_of_space_refuses_puts_and_leases_but_neither_deletes_nor_renewals_n
     with or_skip(etcd_cluster(1, options=["--quota-backend-bytes", str(OUT_OF_SPACE_BYTES)])) as small:
         told = EtcdGround(small).run(lambda store: _out_of_space(store, lambda: _fill(store)))
 
-    async def on_the_fake(world: World) -> list[object]:
+    async def in_memory(world: World, store: Store) -> list[object]:
         async def fill() -> None:
             world.store.run_out_of_space()
 
-        return await _out_of_space(world.node("client").store(), fill)
+        return await _out_of_space(store, fill)
 
-    assert simulate(0, on_the_fake).value == told
+    assert simulate(0, lambda world: in_memory(world, world.node("client").store())).value == told
+    assert simulate(0, lambda world: in_memory(world, world.node("client").etcd())).value == told
 
 
 async def _fill(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Random sequences of operations give the same answers on FakeStore and on a real etcd, step by step.
+"""Random sequences of operations are answered alike by FakeStore, the in-memory gateway and a real etcd, step by step.
 
 Revisions count from where each store stood at the start of the sequence, leases by the order of their grants. A
 sequence that differs is shrunk to the shortest one that does.
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from holdfast.model.base.time import seconds
 from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Operation, Put, Store, StoreError
 from holdfast.testing.real.etcd import EtcdCluster
-from tests.store.conformance import EtcdGround, FakeGround, Ground, pages, watching
+from tests.store.conformance import EtcdGround, FakeGround, GatewayGround, Ground, pages, watching
 
 T = TypeVar("T")
 Answer = object
@@ -173,4 +173,6 @@ def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], dict[b
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=st.lists(steps, min_size=1, max_size=25))
 def test_any_sequence_of_operations_answers_alike(cleared_etcd: EtcdCluster, sequence: list[Step]) -> None:
-    assert play(FakeGround(), sequence) == play(EtcdGround(cleared_etcd), sequence)
+    real = play(EtcdGround(cleared_etcd), sequence)
+    assert play(FakeGround(), sequence) == real
+    assert play(GatewayGround(), sequence) == real

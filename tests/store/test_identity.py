@@ -91,7 +91,12 @@ def test_an_identity_that_cannot_be_read_closes_the_gate() -> None:
     asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.identity:classify_store", by="tests.store.test_identity:trust")
+@fault(
+    "C29",
+    without="holdfast.store.identity:classify_store",
+    by="tests.store.test_identity:trust",
+    sees=(AssertionError, r"identity.classify_store\(remembered, found\).verdict is"),
+)
 def test_C29_a_restored_store_is_recognised_until_an_operator_adopts_it() -> None:
     async def main() -> None:
         fake = FakeStore()

@@ -158,7 +158,12 @@ async def trusted_renewal(
     return await key._store.txn(compares, then, otherwise)
 
 
-@fault("C11", without="holdfast.store.lease:LeasedKey.txn", by="tests.store.test_lease:trusted_renewal")
+@fault(
+    "C11",
+    without="holdfast.store.lease:LeasedKey.txn",
+    by="tests.store.test_lease:trusted_renewal",
+    sees=(AssertionError, "key.lease == 0"),
+)
 def test_C11_an_acknowledged_renewal_of_a_revoked_lease_is_not_believed() -> None:
     async def story(world: World) -> None:
         world.store.acknowledges_gone_leases = True

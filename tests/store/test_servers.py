@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.cli.get import render
+from holdfast.cli.get.servers import render
 from holdfast.model.control.leader import Leader
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.store.servers import servers_seen

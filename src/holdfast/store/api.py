@@ -7,7 +7,7 @@ on both. Keys and values are bytes, revisions are ints that only grow.
 from __future__ import annotations
 
 import operator
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal, Protocol
 
@@ -26,6 +26,20 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     mod_revision: int = 0
     version: int = 0
     lease: int = 0
+
+
+class KeyRange(msgspec.Struct, frozen=True):
+    """Every key from `first` up to, and without, `end`; an end of b"\\0" is that of the keyspace."""
+
+    first: bytes
+    end: bytes
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.first <= key and (self.end == b"\0" or key < self.end)
+
+
+Keys = bytes | KeyRange
+"""A prefix or a range of keys."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -182,6 +196,8 @@ class MemberStatus(msgspec.Struct, frozen=True):
     raft_term: int
     db_size: int
     alarms: Sequence[str] = ()
+    took: Duration = Duration(0)
+    """Time until its answer was there."""
 
 
 class LeaseTime(msgspec.Struct, frozen=True):
@@ -258,7 +274,7 @@ class Store(Protocol):
 
     def list(
         self,
-        prefix: bytes,
+        prefix: Keys,
         *,
         after: bytes | None = None,
         revision: int = 0,
@@ -283,7 +299,7 @@ class Store(Protocol):
 
     def watch(
         self,
-        *prefixes: bytes,
+        *prefixes: Keys,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
@@ -294,6 +310,9 @@ class Store(Protocol):
         Several `prefixes` are listed at one revision and followed in one order, by one stream over every key from the
         first prefix to the last: two watches drift, even on one stream. Changes of other keys on it are skipped with
         their values undecoded, and the watch resumes after them as after any other.
+
+        With a `KeyRange` among them each is a watch of its own on the same stream, so that nothing between them is
+        sent. They are listed at one revision, and drift from then on: `Events` of one may overtake those of another.
 
         The watch never ends and never raises `StoreAway`: it yields nothing while the store is unreachable. Before the
         first snapshot a store that refuses us raises `StoreRefused`; later the watch keeps retrying.
@@ -321,8 +340,8 @@ class Store(Protocol):
 
     async def compact(self, revision: int) -> None: ...
 
-    async def status(self) -> Sequence[MemberStatus]:
-        """Return the status of each reachable member."""
+    async def status(self, within: Duration | None = None) -> Sequence[MemberStatus]:
+        """Return the status of each member that answers in time, by default in that of a call."""
         ...
 
     async def alarms(self) -> Sequence[str]:
@@ -330,6 +349,28 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def span(keys: Keys) -> KeyRange:
+    """Return the range of a prefix; etcd has no empty key, so the whole keyspace begins at b"\\0"."""
+    return keys if isinstance(keys, KeyRange) else KeyRange(keys or b"\0", prefix_end(keys))
+
+
+def streamed(prefixes: Sequence[Keys]) -> tuple[KeyRange, ...]:
+    """Return the ranges that a stream over these, which are in order, delivers: each of them where one is a range, else
+    everything from the first prefix to the last."""
+    if any(isinstance(each, KeyRange) for each in prefixes):
+        return tuple(map(span, prefixes))
+    return (KeyRange(span(prefixes[0]).first, span(prefixes[-1]).end),)
+
+
+def named(prefixes: Sequence[Keys]) -> str:
+    """Return these for people; a range as its first key."""
+    return ", ".join(span(each).first.decode(errors="replace") for each in prefixes)
+
+
+def in_key_order(prefixes: Iterable[Keys]) -> tuple[Keys, ...]:
+    return tuple(sorted(prefixes, key=lambda each: span(each).first))
 
 
 def prefix_end(prefix: bytes) -> bytes:

@@ -19,6 +19,7 @@ from holdfast.store.api import (
     Entry,
     Events,
     Get,
+    Keys,
     LeaseGone,
     LeaseTime,
     MemberStatus,
@@ -30,9 +31,11 @@ from holdfast.store.api import (
     StoreAway,
     StoreError,
     TxnResult,
+    span,
 )
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.transport import wire
+from holdfast.store.contact import StoreContact
+from holdfast.store.transport import failures, wire
 from holdfast.store.transport.failures import Failed
 from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall, combined_error
 from holdfast.store.watch.listing import FIRST_PAGE, few_attempts, next_page, read_next_page, read_range
@@ -70,6 +73,10 @@ class EtcdStore:
         self._relist_spread = relist_spread
         self._own = OwnWrites()
 
+    @property
+    def contact(self) -> StoreContact:
+        return self._gateway.contact
+
     def clock(self) -> tuple[datetime, Instant] | None:
         """Return the wall clock of the member that answered last, to the second, and when its answer arrived."""
         dated = self._gateway.dated
@@ -87,14 +94,14 @@ class EtcdStore:
 
     async def list(
         self,
-        prefix: bytes,
+        prefix: Keys,
         *,
         after: bytes | None = None,
         revision: int = 0,
         page: int = 5_000,
         keys_only: bool = False,
     ) -> AsyncIterator[Page]:
-        first, end = wire.span(prefix)
+        first, end = span(prefix).first, span(prefix).end
         if after is not None:
             first = max(first, after + b"\0")
         request = wire.RangeRequest(first, end, min(page, FIRST_PAGE), revision, keys_only)
@@ -131,7 +138,7 @@ class EtcdStore:
 
     def watch(
         self,
-        *prefixes: bytes,
+        *prefixes: Keys,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
@@ -169,8 +176,8 @@ class EtcdStore:
         body = wire.encode(wire.CompactRequest(revision))
         await self._gateway.call(GatewayCall(wire.COMPACT, body, _COMPACT, effect=True))
 
-    async def status(self) -> Sequence[MemberStatus]:
-        answers = await asyncio.gather(*(self._status(url) for url in self._gateway.urls))
+    async def status(self, within: Duration | None = None) -> Sequence[MemberStatus]:
+        answers = await asyncio.gather(*(self._status(url, within) for url in self._gateway.urls))
         reached = [answer for answer in answers if isinstance(answer, MemberStatus)]
         if not reached:
             raise combined_error([answer for answer in answers if isinstance(answer, Failed)], effect=False)
@@ -184,13 +191,15 @@ class EtcdStore:
     async def close(self) -> None:
         self._gateway.close()
 
-    async def _status(self, url: str) -> MemberStatus | Failed:
+    async def _status(self, url: str, within: Duration | None) -> MemberStatus | Failed:
         gateway = self._gateway
         call = GatewayCall(wire.STATUS, b"{}", _STATUS, linear=False)
+        sent, deadline_s = gateway.now(), gateway.connection.deadline.total_seconds()
         try:
-            reply = await gateway.call_member(
-                url, call, gateway.endpoints.floor, gateway.connection.deadline.total_seconds()
-            )
+            async with asyncio.timeout(None if within is None else within.total_seconds()):
+                reply = await gateway.call_member(url, call, gateway.endpoints.floor, deadline_s)
+        except TimeoutError as error:  # shorter than a call's, so no reason to avoid this member
+            return failures.connection(url, error, gateway.login)
         except (StoreAway, StoreError) as error:
             return Failed(str(error), refused=isinstance(error, StoreError))
         if isinstance(reply, Failed):
@@ -207,4 +216,5 @@ class EtcdStore:
             reply.raftTerm or header.raft_term,
             reply.dbSize,
             alarms,
+            gateway.now() - sent,
         )

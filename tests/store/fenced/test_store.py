@@ -174,7 +174,10 @@ async def no_check(fenced: FencedStore, plan: object) -> None:
 
 
 @fault(
-    "C35", without="holdfast.store.fenced.store:FencedStore._check_space", by="tests.store.fenced.test_store:no_check"
+    "C35",
+    without="holdfast.store.fenced.store:FencedStore._check_space",
+    by="tests.store.fenced.test_store:no_check",
+    sees=(AssertionError, r"all\(isinstance\(result.error, NoSpace\) and result.stop for"),
 )
 def test_C35_a_store_out_of_space_loses_nothing_to_a_plan_of_moves_and_deletes(folder: Path) -> None:
     async def main() -> None:

@@ -81,6 +81,6 @@ def test_a_proxy_that_finds_no_etcd_behind_it_is_merely_away() -> None:
 
 
 def test_a_user_without_the_right_role_gets_that_as_the_reason() -> None:
-    finding = said("etcdserver: permission denied", 7, Login(user=True))
+    finding = said("etcdserver: permission denied", 7, Login(user="ada"))
     assert isinstance(finding, Failed)
-    assert "denies our user this key" in finding.why
+    assert "denies user ada this key" in finding.why

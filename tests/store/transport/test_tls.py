@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.model.base.time import Instant
+from holdfast.store.api import StoreRefused
 from holdfast.store.transport.gateway import Connection
 from holdfast.store.transport.tls import CHECK_EVERY, TlsContext, TlsFiles
 from holdfast.testing.fault import fault
@@ -26,7 +27,12 @@ KEPT, CHANGED = (
 )
 
 
-@fault("C54", without="holdfast.store.transport.tls:TlsFiles.version", returns=[])
+@fault(
+    "C54",
+    without="holdfast.store.transport.tls:TlsFiles.version",
+    returns=[],
+    sees=(StoreRefused, "refuses our client certificate|certificate is not signed"),
+)
 @pytest.mark.parametrize("why", ["the certificate expired", "the CA was replaced"])
 def test_C54_a_process_goes_on_after_certificates_were_rotated(tmp_path: Path, why: str) -> None:
     authority = Authority(tmp_path)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from holdfast.store.api import Events, Put, Snapshot, StoreAway
+from holdfast.store.api import Entry, Events, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.transport import wire
 from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall
-from holdfast.store.watch.listing import read_range
+from holdfast.store.watch.listing import VALUES_PER_CALL, _values, read_range
 from holdfast.testing.fault import fault
 from tests.store.harness import opened, until
 from tests.store.proxy import Proxy
@@ -30,7 +30,12 @@ async def unpinned(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeRe
     return await gateway.call(GatewayCall(wire.RANGE, body, _RANGE))
 
 
-@fault("C17", without="holdfast.store.watch.listing:read_range", by="tests.store.watch.test_listing:unpinned")
+@fault(
+    "C17",
+    without="holdfast.store.watch.listing:read_range",
+    by="tests.store.watch.test_listing:unpinned",
+    sees=(AssertionError, r"len\(\{entry.value for entry in snapshot.items if entry.key in"),
+)
 def test_C17_a_snapshot_in_ascending_pages_is_of_one_moment(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     """Writers keep all values equal by one transaction each; a list of two moments would see two values."""
     names = [prefix + b"%04d" % i for i in range(0, 2_400, 100)]
@@ -78,6 +83,7 @@ async def fill(store: EtcdStore, prefix: bytes, value: bytes = b"v") -> None:
     "C56",
     without="holdfast.store.watch.listing:read_next_page",
     by="tests.store.watch.test_listing:read_once",
+    sees=(AssertionError, r"\[part.first for part in parts\].count\(True\) == 1"),
 )
 @pytest.mark.parametrize("how", ["at the same member", "at another member"])
 def test_C56_a_list_that_fails_at_a_later_page_goes_on_with_that_page(
@@ -139,6 +145,101 @@ def test_C56_a_list_begins_again_when_its_revision_is_gone(folder: Path, why: st
         assert {entry.key: entry for part in parts[began:] for entry in part.items} == wanted
 
     asyncio.run(main())
+
+
+async def values_once(gateway: Gateway, keys: Sequence[bytes], revision: int, *_: object) -> list[Entry]:
+    """Stands in for values that are read again."""
+    return await _values(gateway, keys, revision)
+
+
+@fault(
+    "C56",
+    without="holdfast.store.watch.listing:read_next_values",
+    by="tests.store.watch.test_listing:values_once",
+    sees=(AssertionError, r"\[part.first for part in parts\].count\(True\) == 1"),
+)
+def test_C56_a_list_of_changes_that_fails_at_later_values_goes_on_with_them(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    changed = [prefix + b"%05d" % number for number in range(2 * VALUES_PER_CALL)]
+
+    async def main() -> None:
+        async with Proxy(etcd.endpoint) as proxy, opened(etcd.connection()) as writer:
+            await fill(writer, prefix)
+            async with opened(proxy.connection()) as store:
+                watch = await changed_while_away(store, prefix, writer, proxy, changed)
+                parts = [await next_part(watch), await next_part(watch)]
+                found = [entry.key for entry in parts[-1].items]
+                parts[-1].items.clear()  # as a mirror does, to free them
+                proxy.target = NOBODY
+                proxy.reset()
+                rest = asyncio.create_task(complete(watch, parts))
+                await asyncio.sleep(0.3)
+                await writer.put(prefix + b"later", b"")  # a list from another moment would have it
+                proxy.target = etcd.endpoint
+                await rest
+        assert [part.first for part in parts].count(True) == 1
+        assert len({part.revision for part in parts}) == 1
+        found += [one.key for part in parts for one in part.items]
+        assert set(found) >= set(changed)
+        assert sorted(found + [key for part in parts for key in part.unchanged]) == [
+            b"%b%05d" % (prefix, n) for n in range(KEYS)
+        ]
+
+    asyncio.run(main())
+
+
+def test_C56_a_list_of_changes_begins_again_when_another_store_answers(folder: Path) -> None:
+    changed = [b"/p/%05d" % number for number in range(2 * VALUES_PER_CALL)]
+
+    async def main() -> None:
+        first, second = EmbeddedEtcd(folder / "first"), EmbeddedEtcd(folder / "second")
+        async with (
+            first,
+            second,
+            Proxy(first.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(first.connection()) as writer,
+            opened(second.connection()) as restored,
+        ):
+            await fill(writer, b"/p/")
+            watch = await changed_while_away(store, b"/p/", writer, proxy, changed)
+            parts = [await next_part(watch), await next_part(watch)]
+            proxy.target = NOBODY
+            proxy.reset()
+            rest = asyncio.create_task(complete(watch, parts))
+            await fill(restored, b"/p/", b"new life")
+            await put(restored, changed, b"new life")
+            await put(restored, changed, b"new life")
+            proxy.target = second.endpoint
+            await rest
+        began = max(number for number, part in enumerate(parts) if part.first)
+        assert began > 0
+        assert {one.value for part in parts[began:] for one in part.items} == {b"new life"}
+        assert len([one for part in parts[began:] for one in (*part.items, *part.unchanged)]) == KEYS
+
+    asyncio.run(main())
+
+
+async def changed_while_away(
+    store: EtcdStore, prefix: bytes, writer: EtcdStore, proxy: Proxy, changed: Sequence[bytes]
+) -> AsyncIterator[Snapshot | Events]:
+    """Return a watch that has to list what changed, because it was away while that was compacted."""
+    held: dict[bytes, int] = {}
+    watch = store.watch(prefix, held=held, parts=True)
+    parts: list[Snapshot] = [await next_part(watch)]
+    await complete(watch, parts)
+    held |= {entry.key: entry.mod_revision for part in parts for entry in part.items}
+    alive = proxy.target
+    proxy.target = NOBODY
+    proxy.reset()
+    await put(writer, changed, b"changed")
+    await writer.compact((await writer.txn([], [])).revision)
+    proxy.target = alive
+    return watch
+
+
+async def put(store: EtcdStore, keys: Sequence[bytes], value: bytes) -> None:
+    for start in range(0, len(keys), 100):
+        await store.txn([], [Put(key, value) for key in keys[start : start + 100]])
 
 
 async def complete(watch: AsyncIterator[Snapshot | Events], parts: list[Snapshot]) -> None:

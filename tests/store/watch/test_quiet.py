@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import Entry, Event, OwnKey, Put
@@ -13,6 +14,8 @@ from tests.store.harness import Follower, opened, until
 from tests.store.proxy import Proxy
 
 OWN = OwnKey(b"own", Duration(seconds=10))
+PATIENT = Duration(seconds=30)
+"""Deadline of an etcd whose disk is busy with other tests."""
 
 
 def write(revision: int) -> Event:
@@ -43,7 +46,12 @@ def test_a_short_interval_is_not_enough_for_a_watch_that_catches_up() -> None:
     assert place.delivered(write(7), 100.0 + SETTLED_S) == write(5)
 
 
-@fault("C52", without="holdfast.store.watch.own_writes:QuietPlace.delivered", returns=None)
+@fault(
+    "C52",
+    without="holdfast.store.watch.own_writes:QuietPlace.delivered",
+    returns=None,
+    sees=(AssertionError, r"len\(follower.snapshots\) == 1"),
+)
 def test_C52_a_quiet_watch_resumes_after_a_compaction_without_a_list(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     own = OwnKey(prefix + b"own", Duration(milliseconds=100))
 
@@ -77,7 +85,7 @@ def test_C52_what_is_written_with_the_own_key_in_one_transaction_is_not_lost(etc
         async with (
             Proxy(etcd.endpoint) as proxy,
             opened(proxy.connection()) as store,
-            opened(etcd.connection()) as other,
+            opened(replace(etcd.connection(), deadline=PATIENT)) as other,
             Follower(store, prefix + b"watched/", own) as follower,
         ):
             for number in range(30):

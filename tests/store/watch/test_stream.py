@@ -12,7 +12,8 @@ import pytest
 from holdfast.model.base.time import Duration
 from holdfast.store.transport.http import ConnectionLost, MemberAddress, connect
 from holdfast.store.transport.tls import TlsFiles
-from holdfast.store.watch.stream import FULL_READ, MOST_BUFFERED, WatchStream
+from holdfast.store.watch import chunks
+from holdfast.store.watch.stream import FULL_READ, MOST_BUFFERED, WatchRejected, WatchStream
 from tests.store.certificates import SERVER, Authority
 
 GATHER = Duration(milliseconds=50)
@@ -37,10 +38,10 @@ class Wire(asyncio.Transport):
         self.reading = True
 
 
-def opened() -> tuple[WatchStream, Wire]:
+def opened(head: bytes = HEAD) -> tuple[WatchStream, Wire]:
     stream, wire = WatchStream(MemberAddress.parse("http://127.0.0.1:1"), "/v3/watch", b"{}", "", GATHER), Wire()
     stream.connection_made(wire)
-    hand(stream, HEAD)
+    hand(stream, head)
     return stream, wire
 
 
@@ -128,3 +129,42 @@ def test_a_tls_stream_that_ends_while_it_is_not_read_ends_without_an_error_in_th
         return errors
 
     assert asyncio.run(main()) == []
+
+
+def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "LONGEST_LINE", 1 << 20)
+
+    async def main() -> None:
+        stream, _ = opened()
+        for _ in range(20):
+            hand(stream, b"10000\r\n" + b"x" * (64 << 10) + b"\r\n")
+        with pytest.raises(ConnectionLost, match="a line is longer than"):
+            await stream.read()
+
+    asyncio.run(main())
+
+
+def test_long_lines_one_after_the_other_are_no_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "LONGEST_LINE", 100 << 10)
+
+    async def main() -> None:
+        stream, _ = opened()
+        for _ in range(20):
+            hand(stream, b"10000\r\n" + b"x" * (64 << 10) + b"\r\n")
+            hand(stream, chunk(2))
+        assert len(await stream.read()) == 20 * ((64 << 10) + 2)
+
+    asyncio.run(main())
+
+
+def test_of_a_refusal_without_end_only_the_beginning_is_kept() -> None:
+    async def main() -> None:
+        stream, _ = opened(HEAD.replace(b"200 OK", b"400 Bad Request"))
+        for _ in range(20):
+            hand(stream, b"8000\r\n" + b"x" * (32 << 10) + b"\r\n")
+        hand(stream, b"0\r\n\r\n")
+        with pytest.raises(WatchRejected) as refused:
+            await stream.read()
+        assert len(refused.value.body) < 128 << 10
+
+    asyncio.run(main())

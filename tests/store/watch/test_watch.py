@@ -13,6 +13,7 @@ import pytest
 from holdfast.model.base.time import Duration
 from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
+from holdfast.store.contact import WatchRestart
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.watch.watch import LARGE_PREFIX, RELIST_SPREAD, SMALL_PREFIX, spread_of
@@ -81,11 +82,17 @@ def test_a_broken_stream_is_resumed_after_the_last_event(etcd: EmbeddedEtcd, pre
             assert follower.seen == await state(other, prefix)
             assert [key for _, key in follower.history] == [prefix + b"%d" % i for i in range(20)]
             assert len(follower.snapshots) == 1
+            assert set(+store.contact.restarts) == {WatchRestart.INTERRUPTED}
 
     asyncio.run(main())
 
 
-@fault("C18", without="holdfast.store.watch.watch:Watch._cancellation", returns=None)
+@fault(
+    "C18",
+    without="holdfast.store.watch.watch:Watch._cancellation",
+    returns=None,
+    sees=(TimeoutError, r"until\(lambda: len\(follower.snapshots\) == 2, within=5\)"),
+)
 def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
         async with (
@@ -105,11 +112,17 @@ def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, pre
                 proxy.reset()
                 await until(lambda: len(follower.snapshots) == 2, within=5)
                 assert follower.seen == await state(other, prefix)
+                assert store.contact.restarts[WatchRestart.COMPACTED] == 1
 
     asyncio.run(main())
 
 
-@fault("C38", without="holdfast.store.watch.own_writes:OwnWriteCheck.missing", returns=0)
+@fault(
+    "C38",
+    without="holdfast.store.watch.own_writes:OwnWriteCheck.missing",
+    returns=0,
+    sees=(TimeoutError, r"async with asyncio.timeout\(8\)"),
+)
 def test_C38_a_half_open_stream_is_noticed_by_own_writes_that_do_not_come_back(
     etcd: EmbeddedEtcd, prefix: bytes
 ) -> None:
@@ -200,7 +213,12 @@ def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
         asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch.watch:Watch._probe", by="tests.store.watch.test_watch:trust_any_member")
+@fault(
+    "C29",
+    without="holdfast.store.watch.watch:Watch._probe",
+    by="tests.store.watch.test_watch:trust_any_member",
+    sees=(TimeoutError, r'until\(lambda: set\(follower.seen\) == \{b"only"\}'),
+)
 def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
     async def main() -> None:
         etcd = EmbeddedEtcd(folder / "first", port=port)
@@ -219,7 +237,12 @@ def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
         asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch.continuity:HistoryProof.found", returns=True)
+@fault(
+    "C29",
+    without="holdfast.store.watch.continuity:HistoryProof.found",
+    returns=True,
+    sees=(TimeoutError, r'until\(lambda: set\(follower.seen\) == \{b"both"\}, within=8\)'),
+)
 @pytest.mark.parametrize("last", ["snapshot", "put", "delete"])
 def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives_a_new_snapshot(
     folder: Path, last: str
@@ -246,7 +269,12 @@ def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives
     asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch.continuity:HistoryProof.found", returns=True)
+@fault(
+    "C29",
+    without="holdfast.store.watch.continuity:HistoryProof.found",
+    returns=True,
+    sees=(TimeoutError, r'until\(lambda: set\(mirror.objects.values\(\)\) == \{b"new life"\}'),
+)
 def test_C29_where_history_was_compacted_before_a_wipe_the_store_is_known_by_the_value_seen_last(folder: Path) -> None:
     wipe_and_fill_alike(folder, "before the wipe")
 
@@ -260,6 +288,7 @@ async def trust_mod_revisions(gateway: object, found: object) -> int:
     "C29",
     without="holdfast.store.watch.listing:_proven",
     by="tests.store.watch.test_watch:trust_mod_revisions",
+    sees=(TimeoutError, r'until\(lambda: set\(mirror.objects.values\(\)\) == \{b"new life"\}'),
 )
 def test_C29_where_history_was_compacted_after_a_wipe_the_store_is_known_by_its_values(folder: Path) -> None:
     wipe_and_fill_alike(folder, "after the wipe")

@@ -8,14 +8,14 @@ key is listed as unreadable; a reader that falls behind finds at most one change
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.time import Duration, Instant
-from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
+from holdfast.store.api import GATHER, Entry, Event, Events, KeyRange, Keys, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.mirror.gc_pause import gc_paused
 from holdfast.store.mirror.pending import Delta, Pending, PendingKey
@@ -61,7 +61,7 @@ class Mirror(Generic[T]):
     def __init__(
         self,
         store: Store,
-        prefix: bytes | Sequence[bytes],
+        prefix: Keys | Sequence[Keys],
         decode: Callable[[bytes, bytes], T | Bad],
         *,
         own: OwnKey | None = None,
@@ -69,11 +69,11 @@ class Mirror(Generic[T]):
         gather: Duration = GATHER,
         keep_created: bool = False,
     ) -> None:
-        """Several prefixes are one view, always of one revision. `decode` gets key and value and never raises; `Bad`
-        with reason OTHER_KIND skips the key. Under load the mirror is late by up to `gather`, see `Store.watch`.
-        `create_revision` works with `keep_created` only, which costs memory."""
+        """Several prefixes are one view, always of one revision; ranges drift, see `Store.watch`. `decode` gets key and
+        value and never raises; `Bad` with reason OTHER_KIND skips the key. Under load the mirror is late by up to
+        `gather`. `create_revision` works with `keep_created` only, which costs memory."""
         self._store = store
-        self.prefixes = (prefix,) if isinstance(prefix, bytes) else tuple(prefix)
+        self.prefixes: tuple[Keys, ...] = (prefix,) if isinstance(prefix, bytes | KeyRange) else tuple(prefix)
         self._decode = decode
         self.own = own
         self._now = now
@@ -82,7 +82,7 @@ class Mirror(Generic[T]):
         self._state: _State[T] = _State()
         self._fresh: _State[T] = _State()
         """The parts of the current list that have arrived."""
-        self._pending: Pending[T] = Pending()
+        self._pending = Pending()
         self._arrived = asyncio.Event()
         self._synced = asyncio.Event()
         self._settled = True
@@ -198,14 +198,6 @@ class Mirror(Generic[T]):
             if deltas:
                 return deltas
 
-    def mark_read(self, keys: Collection[bytes]) -> None:
-        """Record that the reader has just read these keys in `objects`, without a change from `take()`. A pending
-        change of them is then one from what the reader saw, and no change at all if it has changed back. What status
-        workers gain by it in a flood is not proven: per batched event they took 0.9 to 1.9 times the CPU of a plain
-        reader of the same events in ten runs with it, and 1.6 and 1.8 times in two runs without (`bench status`, busy
-        machine)."""
-        self._pending.mark_read(keys, self._state.objects.get)
-
     async def run(self) -> None:
         """Follow the store for ever. While the store is unreachable, everything stays as it is."""
         watch = self._store.watch(*self.prefixes, own=self.own, held=_Held(self), parts=True, gather=self._gather)
@@ -233,7 +225,7 @@ class Mirror(Generic[T]):
         deltas: list[Delta[T]] = []
         now = self._state.objects.get
         for live, some in self._pending.take(most):
-            deltas += [Delta(key, waiting.known, now(key), live) for key, waiting in some]
+            deltas += [Delta(key, now(key), live) for key in some]
         return deltas
 
     async def _apply_snapshot(self, part: Snapshot) -> None:
@@ -260,16 +252,15 @@ class Mirror(Generic[T]):
 
     async def _swap_state(self, revision: int) -> None:
         """Replace the state by the complete list and queue the differences, in one step: a reader that sees a changed
-        object in `objects` must find it pending (see `mark_read`)."""
+        object in `objects` must find it pending."""
         before, fresh, now = self._state.objects, self._fresh, self._now()
-        new: PendingKey[T] = PendingKey(None, now, revision)  # shared: in a first list nearly every key is new
-        differs: dict[bytes, PendingKey[T]] = {}
+        waiting = PendingKey(now, revision)
+        differs: dict[bytes, PendingKey] = {}
 
         def compare(keys: Sequence[bytes]) -> None:
-            differs.update(dict.fromkeys([key for key in keys if key not in before], new))
-            if before:
-                changed = [key for key in keys if key in before and fresh.objects.get(key) is not before[key]]
-                differs.update({key: PendingKey(before[key], now, revision) for key in changed})
+            # A key that is gone has no fresh object, a new one no old object: both differ.
+            changed = [key for key in keys if fresh.objects.get(key) is not before.get(key)]
+            differs.update(dict.fromkeys(changed, waiting))
 
         gone = [key for key in before if key not in fresh.objects]
         await _in_slices(_portions([*gone, *fresh.objects], CLOCK_EVERY), compare)
@@ -328,8 +319,8 @@ class Mirror(Generic[T]):
             self._arrived.set()
             if len(events.batch) > SLICE:
                 await asyncio.sleep(0)
-        self._revision = events.revision
-        self._head = max(events.head, events.revision)
+        self._revision = max(self._revision, events.revision)  # ranges drift
+        self._head = max(events.head, self._revision)
 
     def _apply_batch(self, events: Sequence[Event], now: Instant) -> None:
         state, decode, changed = self._state, self._decode, self._pending.changed
@@ -360,7 +351,7 @@ class Mirror(Generic[T]):
                 if self._keep_created:
                     _set_created(state.created, entry)
             if after is not before:
-                changed(key, before, entry.mod_revision, now)
+                changed(key, entry.mod_revision, now)
 
 
 V = TypeVar("V")

@@ -66,7 +66,7 @@ class Login:
     """The credentials we present; some refusals can only be classified with them."""
 
     certificate: bool = False
-    user: bool = False
+    user: str = ""
 
 
 Finding = Failed | StaleToken | StoreError
@@ -208,7 +208,7 @@ def _refusal(url: str, code: int, text: str, login: Login) -> Failed | None:
         return Failed(f"{url} has authentication on; set store.user and store.password_file", refused=True)
     if denied:
         return Failed(
-            f"{url} denies our user this key; grant its role read and write on Holdfast's and Calico's prefixes",
+            f"{url} denies user {login.user} this key: its role lacks it; holdfast store roles prints what each needs",
             refused=True,
         )
     if login.certificate and code == UNAVAILABLE and any(sign in text for sign in _OWN_HANDSHAKE):

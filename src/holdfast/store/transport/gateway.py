@@ -18,6 +18,7 @@ import msgspec
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import StoreAway, StoreError, StoreRefused
 from holdfast.store.boottime import Now
+from holdfast.store.contact import StoreContact
 from holdfast.store.transport import failures, wire
 from holdfast.store.transport.endpoints import MemberList, RevisionFloor, spread
 from holdfast.store.transport.failures import Failed, Login
@@ -117,13 +118,14 @@ class Gateway:
         self.connection = connection
         self.now = now
         self.tls = connection.tls()
-        self.login = Login(certificate=connection.cert is not None, user=bool(connection.user))
+        self.login = Login(certificate=connection.cert is not None, user=connection.user or "")
         self.urls = tuple(dict.fromkeys(MemberAddress.parse(url).url for url in connection.endpoints))
         """The members as configured; `endpoints` has them in the order of this host."""
         self.endpoints = MemberList(spread(self.urls, connection.host))
         self.tokens = Tokens(self._authenticate if connection.user else None)
         self.dated: tuple[bytes, Instant] | None = None
         """The Date header of the last answer, and when it arrived."""
+        self.contact = StoreContact(now())
         self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls_context) for url in self.urls}
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -173,6 +175,7 @@ class Gateway:
             reply = await self._send(url, _Request("POST", call.path, call.body, token), call, attempt)
             if isinstance(reply, Failed):
                 return reply
+            self.contact.last = self.now()
             if reply.date:
                 self.dated = reply.date, self.now()
             if reply.status == 200:

@@ -23,6 +23,8 @@ USER_TIMEOUT_MS = 10_000
 MAX_IDLE = 8
 MAX_CONNECTIONS = 64
 """Concurrent connections to one endpoint; further calls wait, within their deadline."""
+LARGEST_ANSWER = 256 << 20
+"""Bytes of one answer: many times a page of a list."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -110,6 +112,7 @@ class HttpConnection(asyncio.Protocol):
         self._status = 0
         self._date = b""
         self._body: list[bytes | bytearray] = []
+        self._size = 0
         self._begun = False
         self._closed = False
 
@@ -133,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
         head = self._http.send(h11.Request(method=method, target=path, headers=headers)) or b""
         payload = self._http.send(h11.Data(data=body)) or b"" if body else b""
         tail = self._http.send(h11.EndOfMessage()) or b""
-        self._body, self._begun = [], False
+        self._body, self._size, self._begun = [], 0, False
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._reply = reply
         self._transport.write(b"".join((head, payload, tail)))
@@ -179,6 +182,11 @@ class HttpConnection(asyncio.Protocol):
                 self._date = next((value for name, value in event.headers if name == b"date"), b"")
             elif isinstance(event, h11.Data):
                 self._body.append(event.data)
+                self._size += len(event.data)
+                if self._size > LARGEST_ANSWER:  # protection: an answer without end would take all memory
+                    self._body = []
+                    self._fail(f"the answer is longer than {LARGEST_ANSWER:,} bytes")
+                    return
             elif isinstance(event, h11.EndOfMessage):
                 self._finish()
                 return
@@ -213,7 +221,8 @@ class ConnectionPool:
     tls: Callable[[], ssl.SSLContext | None]
     _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS))
     _idle: list[HttpConnection] = field(default_factory=list)
-    _busy: set[HttpConnection] = field(default_factory=set)
+    _busy: dict[HttpConnection, None] = field(default_factory=dict)
+    """In order: what is closed first must not depend on addresses in memory."""
 
     async def take(self) -> tuple[HttpConnection, bool]:
         """Return an idle or new connection, and True if it is new; give it back afterwards. Raises `NotSent`."""
@@ -225,11 +234,11 @@ class ConnectionPool:
         except BaseException:
             self._free.release()
             raise
-        self._busy.add(connection)
+        self._busy[connection] = None
         return connection, fresh
 
     def give_back(self, connection: HttpConnection) -> None:
-        self._busy.discard(connection)
+        self._busy.pop(connection, None)
         self._free.release()
         if connection.usable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)

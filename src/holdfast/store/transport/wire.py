@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.store.api import Aspect, Compare, Delete, Entry, Event, Get, Operation, Put, prefix_end
+from holdfast.store.api import Aspect, Compare, Delete, Entry, Event, Get, Operation, Put
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -283,16 +283,6 @@ encode = msgspec.json.Encoder().encode
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     """Return a decoder for one kind of reply; it reads int64 from strings."""
     return msgspec.json.Decoder(kind, strict=False)
-
-
-def span(prefix: bytes) -> tuple[bytes, bytes]:
-    """Return first key and range end of `prefix`; etcd has no empty key, so the whole keyspace begins at b"\\0"."""
-    return prefix or b"\0", prefix_end(prefix)
-
-
-def covering(prefixes: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Return first key and range end of the smallest range with all these prefixes, which are in order."""
-    return span(prefixes[0])[0], span(prefixes[-1])[1]
 
 
 def operation(op: Operation) -> RequestOp:

@@ -7,6 +7,8 @@ byte is read once. The lines are returned joined; the JSON decoder splits them.
 from __future__ import annotations
 
 MOST_SIZE_LINE = 1_024
+LONGEST_LINE = 256 << 20
+"""Bytes of one line: many times what etcd sends for a thousand transactions at once."""
 _END = 2
 """Length of the line end that closes a chunk."""
 
@@ -19,6 +21,7 @@ class ChunkedLines:
         self._due = 0
         self._size_line = b""
         self._line: list[bytes] = []
+        self._length = 0
 
     def feed(self, data: bytes) -> bytes:
         """Return the lines that are complete now, each with its newline. Raises `ValueError` when a chunk has no size;
@@ -54,8 +57,12 @@ class ChunkedLines:
         cut = content.rfind(b"\n") + 1
         if not cut:
             self._line.append(content)
+            self._length += len(content)
+            if self._length > LONGEST_LINE:  # protection: a line without end would take all memory
+                raise ValueError(f"a line is longer than {LONGEST_LINE:,} bytes")
             return b""
         lines, self._line = b"".join([*self._line, content[:cut]]), [content[cut:]]
+        self._length = len(content) - cut
         return lines
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from holdfast.store.api import Entry, Event, Snapshot
+from holdfast.store.api import Entry, Event, Keys, Snapshot, span
 from holdfast.store.transport import wire
 
 
@@ -120,9 +120,10 @@ class KnownValues:
         self._listed = {entry.key: entry for entry in (*kept, *self.pick(items, share))}
 
 
-def at_snapshot(prefixes: Sequence[bytes], revision: int, listed: ListSummary) -> HistoryProof:
+def at_snapshot(prefixes: Sequence[Keys], revision: int, listed: ListSummary) -> HistoryProof:
     """Prove a list: its number of keys, and the newest entry whose value came with it."""
-    counts = [wire.RangeRequest(*wire.span(prefix), revision=revision, count_only=True) for prefix in prefixes]
+    ranges = map(span, prefixes)
+    counts = [wire.RangeRequest(each.first, each.end, revision=revision, count_only=True) for each in ranges]
     newest = [] if listed.newest is None else [listed.newest]
     queries = [HistoryQuery(wire.RangeRequest(entry.key, revision=revision), 1, entry) for entry in newest]
     return HistoryProof(queries, counts, listed.count)

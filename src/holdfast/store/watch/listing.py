@@ -1,11 +1,11 @@
 """Complete lists of prefixes at one revision, and cheaper ones for a reader that holds most of it already.
 
 Both come in parts, and only the last part makes a list complete: one that fails half way raises, and its parts are void
-(C14). A page that fails is read again at the same revision, at whichever member answers; only when that revision is
-gone, or at the first page of a further prefix, does the list fail (C56). A full list fetches the next part while the
-reader works on one. A list of changes reads keys and mod_revisions first and fetches, at the same revision, only values
-that may differ from what the reader holds; the newest value always, because it identifies the store's history later
-(`continuity`).
+(C14). A page, or a portion of values, that fails is read again at the same revision, at whichever member answers; only
+when that revision is gone, or at the first of its kind, does the list fail (C56). A full list fetches the next part
+while the reader works on one. A list of changes reads keys and mod_revisions first and fetches, at the same revision,
+only values that may differ from what the reader holds; the newest value always, because it identifies the store's
+history later (`continuity`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operator import attrgetter
 
 import msgspec
 
-from holdfast.store.api import Compacted, Entry, Snapshot, StoreAway
+from holdfast.store.api import Compacted, Entry, Keys, Snapshot, StoreAway, span
 from holdfast.store.transport import wire
 from holdfast.store.transport.gateway import Gateway, GatewayCall
 
@@ -26,7 +26,8 @@ FIRST_PAGE = 1_000
 PAGE = 5_000
 KEYS_PAGE = 10_000
 PAGE_BYTES = 4 << 20
-VALUES_PER_CALL = 128
+VALUES_PER_CALL = 127
+"""etcd accepts 128 reads in a transaction; after a failure one more proves the history."""
 REFETCH_ABOVE = 0.25
 ATTEMPTS, PAUSE_S = 3, 0.2
 PROOFS = 8
@@ -86,10 +87,10 @@ def next_page(entries: Sequence[Entry], most: int) -> int:
 
 
 async def full_list(  # protection: C14
-    gateway: Gateway, prefixes: Sequence[bytes], wait: Wait
+    gateway: Gateway, prefixes: Sequence[Keys], wait: Wait
 ) -> AsyncGenerator[Snapshot, None]:
     """List everything under `prefixes`, with values."""
-    (start, end), *further = map(wire.span, prefixes)
+    (start, end), *further = [(each.first, each.end) for each in map(span, prefixes)]
     pending = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, FIRST_PAGE)))
     revision, first, more = 0, True, True
     try:
@@ -122,7 +123,7 @@ async def whole(parts: AsyncGenerator[Snapshot, None]) -> Snapshot:
 
 
 async def changed_list(
-    gateway: Gateway, prefixes: Sequence[bytes], held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
+    gateway: Gateway, prefixes: Sequence[Keys], held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
 ) -> AsyncGenerator[Snapshot, None]:
     """List everything under `prefixes`, with values only where they may differ from what is held.
 
@@ -138,8 +139,11 @@ async def changed_list(
                 yield part
         return
     yield Snapshot(found.revision, [], list(unchanged), more=bool(fetch))
+    last: list[Entry] = []
     for done in range(0, len(fetch), VALUES_PER_CALL):
-        entries = await _values(gateway, fetch[done : done + VALUES_PER_CALL], found.revision)
+        keys = fetch[done : done + VALUES_PER_CALL]
+        entries = await read_next_values(gateway, keys, found.revision, last, wait)
+        last = entries[-1:]  # the reader frees the others
         yield Snapshot(found.revision, entries, first=False, more=done + VALUES_PER_CALL < len(fetch))
 
 
@@ -174,10 +178,11 @@ class _Comparison:
 
 
 async def _compare(
-    gateway: Gateway, prefixes: Sequence[bytes], held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
+    gateway: Gateway, prefixes: Sequence[Keys], held: Mapping[bytes, int], known: Mapping[bytes, Entry], wait: Wait
 ) -> _Comparison:
     found = _Comparison(0)
-    for first, end in map(wire.span, prefixes):
+    for each in map(span, prefixes):
+        first, end = each.first, each.end
         reply = await read_range(gateway, wire.RangeRequest(first, end, KEYS_PAGE, found.revision, keys_only=True))
         found.revision = found.revision or reply.header.revision
         found.add(reply.kvs, held, known)
@@ -196,6 +201,28 @@ async def _proven(gateway: Gateway, found: _Comparison) -> int:  # protection: C
         return 0
     stored = await _values(gateway, [entry.key for entry in newest], found.revision)
     return max((entry.mod_revision for entry in newest if entry in stored), default=0)
+
+
+async def read_next_values(  # protection: C56
+    gateway: Gateway, keys: Sequence[bytes], revision: int, last: list[Entry], wait: Wait
+) -> list[Entry]:
+    """Read the values after `last`, for as long as it takes. As for a page, `last` is read again after a failure; the
+    first values have nothing that proves the history of the store that answers then, so their failure is raised."""
+    try:
+        return await _values(gateway, keys, revision)
+    except StoreAway as error:
+        if not last:
+            raise
+        await wait(error)
+    while True:
+        try:
+            entries = await _values(gateway, [last[0].key, *keys], revision)
+        except StoreAway as error:
+            await wait(error)
+            continue
+        if entries[:1] != last:
+            raise Compacted(0)
+        return entries[1:]
 
 
 async def _values(gateway: Gateway, keys: Sequence[bytes], revision: int) -> list[Entry]:

@@ -20,6 +20,8 @@ BUFFER = 256 << 10
 FULL_READ = 64 << 10
 """Bytes. After a read of this size more is there or arrives at once: pausing would stall the sender."""
 MOST_BUFFERED = 8 << 20
+LARGEST_ERROR = 64 << 10
+"""Bytes of a refusal; the rest is dropped."""
 
 
 class WatchRejected(Exception):
@@ -35,7 +37,9 @@ class WatchStream(asyncio.BufferedProtocol):
     """A watch request and the lines of its reply."""
 
     def __init__(self, endpoint: MemberAddress, path: str, body: bytes, token: str, gather: Duration = GATHER) -> None:
-        headers = [("Host", endpoint.authority), ("Content-Length", str(len(body)))]
+        # C72: without "close", a server in Go drops what it has not read of the body when it begins to answer, and
+        # with it the later watches of the request.
+        headers = [("Host", endpoint.authority), ("Content-Length", str(len(body))), ("Connection", "close")]
         if token:
             headers.append(("Authorization", token))
         self._http: h11.Connection | None = h11.Connection(h11.CLIENT)
@@ -75,7 +79,7 @@ class WatchStream(asyncio.BufferedProtocol):
     @property
     def waiting(self) -> bool:
         """True while the reader has taken everything and waits for more."""
-        return self._waiter is not None
+        return self._waiter is not None and not self._lines
 
     def fail(self, why: str) -> None:
         """End the stream; the reader gets what is buffered, then `ConnectionLost`."""
@@ -134,7 +138,8 @@ class WatchStream(asyncio.BufferedProtocol):
                     self._http = None
                     return bytes(rest)
             elif isinstance(event, h11.Data):
-                self._error_body.append(bytes(event.data))
+                if sum(map(len, self._error_body)) < LARGEST_ERROR:
+                    self._error_body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 self._end(WatchRejected(self._status, b"".join(self._error_body)))
                 return b""

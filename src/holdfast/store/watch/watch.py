@@ -1,6 +1,7 @@
 """A watch that loses no change: a snapshot, then every change after it, through any failure of its streams.
 
 Several prefixes are one watch over the range from the first to the last: one order, and skipped changes in between.
+Ranges are a watch each on one stream, without an order among them: each resumes after its own last event.
 
 Decides when continuity is kept (resume after the last *event's* mod_revision, headers run ahead during catch-up, or
 after an own write that came back, so that a quiet watch does not fall behind compaction, C52) and when it is lost (that
@@ -18,13 +19,30 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
 import structlog
 
 from holdfast.model.base.time import Duration
-from holdfast.store.api import GATHER, Compacted, Event, Events, OwnKey, Snapshot, StoreAway, StoreError, StoreRefused
+from holdfast.store.api import (
+    GATHER,
+    Compacted,
+    Event,
+    Events,
+    KeyRange,
+    Keys,
+    OwnKey,
+    Snapshot,
+    StoreAway,
+    StoreError,
+    StoreRefused,
+    in_key_order,
+    named,
+    streamed,
+)
+from holdfast.store.contact import WatchRestart
 from holdfast.store.transport import failures, wire
 from holdfast.store.transport.failures import Failed, StaleToken
 from holdfast.store.transport.gateway import Gateway, GatewayCall, combined_error
@@ -42,15 +60,19 @@ LASTED_S = 5.0
 CATCH_UP_S = 1.0
 """A watch that begins in the past catches up by itself, and the own key may be ahead of it. etcd advances such watches
 ten times a second: where nothing came for this long, nothing is missing."""
+CONFIRM_AGAIN_S = 0.1
+"""Interval at which a reader that was busy when its watches should have been confirmed is checked again."""
 RELIST_SPREAD = Duration(seconds=60)
 """Where a prefix is watched by many, thousands of watchers lose the same revision at the same moment: their lists of a
 large prefix are spread over this time, and those of small prefixes over less or not at all."""
 SMALL_PREFIX, LARGE_PREFIX = 1_000, 50_000
 """Keys up to which a prefix is listed again at once, and from which on its lists are spread over the whole time."""
-WATCH_ID, OWN_ID = 1, 2
+OWN_ID, WATCH_ID = 1, 2
+"""Id of the watch of our own key, and of the first of the others."""
 
 log = structlog.get_logger(__name__)
 
+_MOD_REVISION = attrgetter("mod_revision")
 _LINE = wire.decoder(wire.WatchLine[Event])
 _UNREAD_LINE = wire.decoder(wire.WatchLine[wire.UnreadEvent])
 _RANGE = wire.decoder(wire.RangeReply)
@@ -74,13 +96,16 @@ class Watch:
     gateway: Gateway
     writes: OwnWrites
     rng: random.Random
-    prefixes: tuple[bytes, ...]
+    prefixes: tuple[Keys, ...]
     own: OwnKey | None = None
     held: Mapping[bytes, int] | None = None
     parts: bool = False
     gather: Duration = GATHER
     relist_spread: Duration = Duration(0)
-    _next: int = 0
+    _ranges: tuple[KeyRange, ...] = field(init=False)
+    """Ranges that the stream delivers, each by a watch of its own."""
+    _next: list[int] = field(init=False)
+    """Per watch, the revision from which it continues."""
     _listed: ListSummary = field(default_factory=ListSummary)
     _proof: HistoryProof = NO_PROOF
     _known: KnownValues = field(init=False)
@@ -89,21 +114,29 @@ class Watch:
     _attempts: int = 0
     _logged: str = ""
     _rewound: bool = False
+    _unconfirmed: set[int] = field(default_factory=set)
+    """Watches of the open stream that the member has not confirmed yet."""
     _opened_at: float = math.inf
     _last_events_at: float = math.inf
 
     def __post_init__(self) -> None:
-        self.prefixes = tuple(sorted(self.prefixes))
+        self.prefixes = in_key_order(self.prefixes)
+        self._ranges = streamed(self.prefixes)
+        self._next = [0] * len(self._ranges)
         self._known = KnownValues(self.rng.sample)
 
     @property
     def _name(self) -> str:
-        return b" ".join(self.prefixes).decode(errors="replace")
+        return named(self.prefixes)
 
     def _is_streamed(self, key: bytes) -> bool:
         """Return whether the stream covers that key, wanted or not."""
-        first, end = wire.covering(self.prefixes)
-        return first <= key and (end == b"\0" or key < end)
+        return any(key in each for each in self._ranges)
+
+    @property
+    def _is_filtered(self) -> bool:
+        """Return whether the stream covers keys between the prefixes."""
+        return len(self._ranges) < len(self.prefixes)
 
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
         async with aclosing(self._first_list()) as listed:
@@ -121,10 +154,14 @@ class Watch:
                             if events is not None:
                                 yield events
                 except Compacted:
+                    why = WatchRestart.REWOUND if self._rewound else WatchRestart.COMPACTED
+                    self.gateway.contact.restarts[why] += 1
                     async with aclosing(self._later_list()) as listed:
                         async for part in listed:
                             yield part
                 except (StoreAway, StoreError, ConnectionLost) as error:
+                    if self._opened_at < math.inf:
+                        self.gateway.contact.restarts[WatchRestart.INTERRUPTED] += 1
                     await self._wait(error)
         finally:
             if self._own_check is not None:
@@ -177,7 +214,7 @@ class Watch:
         if self._rewound:
             part = msgspec.structs.replace(part, went_back=True)
         if not part.more:
-            self._next = part.revision + 1
+            self._next = [part.revision + 1] * len(self._ranges)
             self._proof = at_snapshot(self.prefixes, part.revision, self._listed)
             self._rewound = False
         return part
@@ -196,12 +233,14 @@ class Watch:
                 self._quiet.reopened()
             check = StreamCheck(self.gateway, url, opened.member, opened.stream, self._own_check)
             checking = asyncio.create_task(check.run())
+            confirming = asyncio.create_task(self._confirm(opened))
             try:
                 yield opened
             except (ConnectionLost, WatchRejected) as error:
                 self.gateway.endpoints.failed(url, self.gateway.now())
                 raise self._stream_error(opened, error) from error
             finally:
+                confirming.cancel()
                 checking.cancel()
                 opened.stream.close()
             return
@@ -229,10 +268,10 @@ class Watch:
 
     async def _probe(self, url: str, timeout: float) -> wire.RangeReply | Failed:  # protection: C29
         """Check that the member has reached our revision: a watch from a future revision would be silent."""
-        request = wire.RangeRequest(*wire.covering(self.prefixes), limit=1, keys_only=True)
+        request = wire.RangeRequest(self._ranges[0].first, self._ranges[0].end, limit=1, keys_only=True)
         call = GatewayCall(wire.RANGE, wire.encode(request), _RANGE)
         reply = await self.gateway.call_member(url, call, self.gateway.endpoints.floor, timeout)
-        if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
+        if not isinstance(reply, Failed) and reply.header.revision < max(self._next) - 1:
             self._rewound = True  # C29: every member went backwards, so continuity is lost
             raise Compacted(0)
         return reply
@@ -246,7 +285,7 @@ class Watch:
             log.warning(
                 "store was wiped or restored since the last event; listing everything again",
                 url=url,
-                revision=self._next - 1,
+                revision=max(self._next) - 1,
                 prefix=self._name,
             )
             self._rewound = True
@@ -254,18 +293,21 @@ class Watch:
         return reply
 
     def _encode_request(self) -> bytes:
-        key, end = wire.covering(self.prefixes)
         # From the last revision seen, not the next: etcd 3.4 drops a delete whose own revision was compacted, and a
         # watch from exactly that revision is not cancelled.
-        creates = [wire.CreateRequest(key, end, self._next - 1, WATCH_ID)]
+        creates = [
+            wire.CreateRequest(each.first, each.end, following - 1, WATCH_ID + at)
+            for at, (each, following) in enumerate(zip(self._ranges, self._next, strict=True))
+        ]
         if self.own is not None and not self._is_streamed(self.own.key):
             creates.append(wire.CreateRequest(self.own.key, watch_id=OWN_ID))
+        self._unconfirmed = {create.watch_id for create in creates}
         return b"".join(wire.encode(wire.WatchRequest(create)) for create in creates)
 
     def _read(self, opened: Opened, lines: bytes) -> Events | None:
         """Decode lines of the stream. Raises `Compacted` or `ConnectionLost`; then none of them is applied."""
         found: list[_Read] = []
-        head, since = 0, self._next
+        head, since, reached = 0, list(self._next), list(self._next)
         own: Event | None = None
         for line in self._decode(lines):
             result = line.result
@@ -274,20 +316,22 @@ class Watch:
             elif result.watch_id == OWN_ID:
                 own = _read(result.events[-1])
             else:
-                head = result.header.revision
-                new = result.events[0].mod_revision >= since
-                found += result.events if new else _from_revision(result.events, since)
+                head, at = max(head, result.header.revision), result.watch_id - WATCH_ID
+                new = result.events[0].mod_revision >= since[at]
+                found += result.events if new else _from_revision(result.events, since[at])
+                reached[at] = max(reached[at], result.events[-1].mod_revision + 1)
         if own is not None and self._own_check is not None:
             self._own_check.delivered(own.mod_revision)
         now = asyncio.get_running_loop().time()
         if not found:
             return self._own_delivered(own, now) if own is not None else None
-        self._last_events_at = now
+        self._last_events_at, self.gateway.contact.last = now, self.gateway.now()
         self._attempts, self._logged = 0, ""
-        last = found[-1].mod_revision
+        newest = found[-1] if len(reached) == 1 else max(found, key=_MOD_REVISION)
+        last = newest.mod_revision
         if self._own_check is not None and self._is_streamed(self._own_check.own.key):
             self._own_check.delivered(last)
-        self._resume_after(_read(found[-1]))  # a skipped one as well
+        self._next, self._proof = reached, at_event(_read(newest))  # a skipped one as well
         if self._quiet is not None:
             self._quiet.reopened()
         batch = self._wanted(found)
@@ -297,37 +341,48 @@ class Watch:
 
     def _wanted(self, found: list[_Read]) -> list[Event]:
         """Decode the changes under the prefixes."""
-        if len(self.prefixes) == 1:
+        if not self._is_filtered:
             return cast("list[Event]", found)
-        return [_read(event) for event in found if event.kv.key.startswith(self.prefixes)]
+        wanted = cast("tuple[bytes, ...]", self.prefixes)
+        return [_read(event) for event in found if event.kv.key.startswith(wanted)]
 
     def _decode(self, lines: bytes) -> list[wire.WatchLine[Any]]:
         try:
-            return (_LINE if len(self.prefixes) == 1 else _UNREAD_LINE).decode_lines(lines)
+            return (_UNREAD_LINE if self._is_filtered else _LINE).decode_lines(lines)
         except msgspec.DecodeError as error:
             raise ConnectionLost(f"a line of the watch stream cannot be read ({error})") from error
 
     def _own_delivered(self, own: Event, now: float) -> Events | None:
         """Handle an own write that came back alone."""
         settled = self._quiet.delivered(own, now) if self._quiet is not None else None
-        if settled is not None and settled.mod_revision >= self._next:
-            self._resume_after(settled)
+        if settled is not None and settled.mod_revision >= min(self._next):
+            self._next = [max(each, settled.mod_revision + 1) for each in self._next]
+            self._proof = at_event(settled)
         return Events(0, [], own=own.mod_revision) if now - self._last_events_at > CATCH_UP_S else None
-
-    def _resume_after(self, event: Event) -> None:
-        self._next = event.mod_revision + 1
-        self._proof = at_event(event)
 
     def _handle_control(self, opened: Opened, line: wire.WatchLine[Any]) -> None:
         """Handle a line without events: a watch was created or cancelled."""
         cancelled = self._cancellation(opened, line)
         if cancelled is not None:
             raise cancelled
+        if line.result.created:
+            self._unconfirmed.discard(line.result.watch_id)
         if line.result.created and self._own_check is not None:
             if line.result.watch_id == OWN_ID:
                 self._own_check.reopened(line.result.header.revision)
             elif self._is_streamed(self._own_check.own.key):
-                self._own_check.reopened(self._next - 1)
+                self._own_check.reopened(min(self._next) - 1)
+
+    async def _confirm(self, opened: Opened) -> None:
+        await asyncio.sleep(self.gateway.connection.deadline.total_seconds())
+        while not opened.stream.waiting:  # noqa: ASYNC110 -- a busy reader has not read what has arrived
+            await asyncio.sleep(CONFIRM_AGAIN_S)
+        self._check_confirmed(opened)
+
+    def _check_confirmed(self, opened: Opened) -> None:  # protection: C72
+        """End a stream on which a watch was never created: its range would be silent for ever."""
+        if self._unconfirmed:
+            opened.stream.fail(f"{opened.url} confirmed no watch {', '.join(map(str, sorted(self._unconfirmed)))}")
 
     # protection: C18
     def _cancellation(self, opened: Opened, line: wire.WatchLine[Any]) -> Compacted | ConnectionLost | None:
