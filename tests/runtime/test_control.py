@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import control
+from holdfast.runtime import caller, control
+from holdfast.runtime.caller import AccessLevel
 from holdfast.runtime.control import LINE_LIMIT, Answer, ControlServer, Declined, Request, Who, ask
 from tests.runtime.harness import until
 
@@ -91,7 +92,7 @@ async def still_answers(path: Path) -> bool:
 @serving
 async def test_a_command_is_answered_with_who_asked_by_the_kernels_word(path: Path) -> None:
     answer = await ask(path, Request("echo", {"n": [1, "zwei"]}))
-    assert answer == Answer({"args": {"n": [1, "zwei"]}, "who": control._user(os.getuid()), "pid": os.getpid()})
+    assert answer == Answer({"args": {"n": [1, "zwei"]}, "who": caller._user(os.getuid()), "pid": os.getpid()})
 
 
 @serving
@@ -194,7 +195,7 @@ def test_a_peer_that_the_kernel_cannot_name_is_not_the_supervisor(tmp_path: Path
     """From another pid namespace the pid of a peer reads as 0, which must not match any process."""
     server = ControlServer(tmp_path / "lab.sock", HANDLERS)
     request = b'{"do": "echo", "who": {"uid": 0, "pid": 1, "name": "root"}}'
-    answer = asyncio.run(server._answer(request, Who(1_000, pid, "mallory")))
+    answer = asyncio.run(server._answer(request, Who(1_000, pid, "mallory"), AccessLevel.OPERATOR))
     assert answer.error == "only the supervisor may act on behalf of another caller"
 
 
@@ -268,8 +269,8 @@ async def test_a_command_that_hangs_is_given_up_by_who_asked(path: Path) -> None
 
 
 @serving
-async def test_the_socket_is_for_owner_and_group_only(path: Path) -> None:
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o660  # noqa: PTH116
+async def test_the_socket_of_a_worker_is_for_its_owner_only(path: Path) -> None:
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600  # noqa: PTH116
 
 
 @pytest.mark.parametrize("folder", ["a folder with spaces", "ü" * 60, "/".join(["deep" * 10] * 5)])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.runtime.cooperative import Steps, at_once, in_turns
+from holdfast.runtime.cooperative import Steps, at_once, in_turns, listed
 
 
 def counting(upto: int, said: list[str]) -> Steps[int]:
@@ -67,3 +67,10 @@ def test_what_goes_wrong_in_a_step_goes_wrong_for_whoever_waits() -> None:
         at_once(failing())
     with pytest.raises(ValueError, match="no"):
         asyncio.run(in_turns(failing()))
+
+
+def test_a_long_list_is_collected_in_steps_and_after_each_there_is_progress() -> None:
+    progress: list[int] = []
+    made = asyncio.run(in_turns(listed(iter(range(1_700))), lambda: progress.append(1)))
+    assert made == list(range(1_700))
+    assert len(progress) == 3

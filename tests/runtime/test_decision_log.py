@@ -170,6 +170,13 @@ def test_history_merges_workers_in_the_order_of_time(tmp_path: Path) -> None:
     assert workers_in(tmp_path) == ["lab.routes", "lab.supervisor"]
 
 
+def test_history_of_a_role_leaves_out_the_other_daemons_of_the_host(tmp_path: Path) -> None:
+    DecisionLog(tmp_path, "agent.peers").write([decision(0)])
+    DecisionLog(tmp_path, "server.syncer").write([decision(1)])
+    assert [one.key for one in history(tmp_path, role="server")] == ["r1"]
+    assert [one.key for one in history(tmp_path, role="agent")] == ["r0"]
+
+
 def test_history_of_one_key_reaches_back_over_all_files(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path, "lab.routes", ring=64_000, files=8)
     for number in range(300):

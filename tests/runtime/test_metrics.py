@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog.testing
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from holdfast.model.base.time import Instant
 from holdfast.runtime.daemon.commands import gather, of_report
-from holdfast.runtime.daemon.report import WorkerReport
+from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.runtime.daemon.sd_notify import ServiceManager
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.store.contact import StoreContact, WatchRestart
 
 
 def samples(text: str) -> list[Sample]:
@@ -77,13 +80,30 @@ def report(
 
 def test_what_the_supervisor_knows_is_reported_without_asking_the_workers() -> None:
     told = [report("routes", verdict="overdue", waiting_s=400.5), report("peers", restarts=6, crash_looping=True)]
-    text = of_report(told) + gather({"routes": worker(1), "peers": None})
+    told[1] = msgspec.structs.replace(told[1], restart_reasons={"exited": 4, "hung": 2})
+    text = of_report(DaemonReport("agent", "1.2.3", 1, 0.1, told)) + gather({"routes": worker(1), "peers": None})
     assert value(text, "holdfast_resync_overdue", worker="routes") == 1
     assert value(text, "holdfast_resync_overdue", worker="peers") == 0
     assert value(text, "holdfast_worker_waiting_seconds", worker="routes") == 400.5
     assert value(text, "holdfast_worker_waiting_seconds", worker="peers") == 0
-    assert value(text, "holdfast_worker_restarts", worker="peers") == 6
+    assert value(text, "holdfast_worker_restarts_total", worker="peers", reason="exited") == 4
+    assert value(text, "holdfast_worker_restarts_total", worker="peers", reason="hung") == 2
+    assert value(text, "holdfast_worker_restarts_total", worker="routes", reason="hung") == 0
     assert value(text, "holdfast_worker_crash_looping", worker="peers") == 1
+    assert value(text, "holdfast_config_refused") == 0
+
+
+def test_the_time_since_the_store_answered_is_that_of_the_scrape() -> None:
+    metrics, contact, now = WorkerMetrics(), StoreContact(Instant(10**10)), [Instant(12 * 10**9)]
+    metrics.follow(contact, lambda: now[0])
+    contact.restarts[WatchRestart.COMPACTED] += 1
+    assert value(metrics.text(), "holdfast_store_last_contact_seconds") == 2
+    now[0] = Instant(25 * 10**9)
+    assert value(metrics.text(), "holdfast_store_last_contact_seconds") == 15
+    contact.last = now[0]
+    assert value(metrics.text(), "holdfast_store_last_contact_seconds") == 0
+    assert value(metrics.text(), "holdfast_watch_restarts_total", reason="compacted") == 1
+    assert value(metrics.text(), "holdfast_watch_restarts_total", reason="interrupted") == 0
 
 
 # sd_notify

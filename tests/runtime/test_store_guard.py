@@ -44,6 +44,7 @@ def guard_of(store: Store, folder: Path) -> StoreGuard:
     "C49",
     without="holdfast.runtime.store_guard:StoreGuard.read",
     by="tests.agent.without_protection:asks_before_recalling",
+    sees=(AssertionError, r"\(await checking\).verdict is StoreVerdict.OURS"),
 )
 def test_C49_a_memory_that_grows_while_the_store_answers_is_no_evidence(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
@@ -165,7 +166,11 @@ def test_a_store_that_one_daemon_has_adopted_is_ours_for_it_although_the_leaders
     asyncio.run(scenario())
 
 
-@fault("C43", without="holdfast.runtime.store_guard:StoreGuard.follow")
+@fault(
+    "C43",
+    without="holdfast.runtime.store_guard:StoreGuard.follow",
+    sees=(AssertionError, "judgement.verdict is StoreVerdict.RESTORED"),
+)
 def test_C43_a_store_restored_to_a_moment_after_the_last_check_is_recognised_by_its_history(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         store, mirror, guard = await followed(world, tmp_path)

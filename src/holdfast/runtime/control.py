@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pwd
-import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
+
+from holdfast.runtime.caller import Access, AccessLevel, peer_groups
+from holdfast.runtime.caller import Who as Who
 
 log = structlog.get_logger(__name__)
 
@@ -28,24 +28,14 @@ _IDLE = 10.0
 _PEERS = 64
 
 
-class Who(msgspec.Struct, frozen=True):
-    """The caller, as the kernel reports it."""
-
-    uid: int
-    pid: int
-    name: str
-
-    @classmethod
-    def of(cls, peer: socket.socket) -> Who:
-        pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return cls(uid, pid, _user(uid))
+BY_API = "token "
+"""Begin of the name of a caller that used a token of the API."""
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+def _is_token_of(named: Who, who: Who) -> bool:
+    """Return True if the daemon's own user, or root, names a token: as the api worker does."""
+    is_own = (named.uid, named.pid) == (who.uid, who.pid) and who.uid in (0, os.geteuid())
+    return is_own and named.name.startswith(BY_API)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -55,6 +45,8 @@ class Request(msgspec.Struct, frozen=True):
     args: dict[str, Any] = {}
     worker: str = ""
     who: Who | None = None
+    within: float = 2.0
+    """Seconds for which the supervisor waits for the worker's answer."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,6 +66,12 @@ class Unanswered(Declined):
     """The process that the command is for does not answer."""
 
 
+def _command(request: Request) -> str:
+    """Return the command that is to be carried out, here or in a worker."""
+    command = request.args.get("do") if request.do == "tell" else request.do
+    return command if isinstance(command, str) else ""
+
+
 Handler = Callable[[Request, Who], Awaitable[Any]]
 
 _request = msgspec.json.Decoder(Request)
@@ -89,13 +87,17 @@ class ControlServer:
         handlers: Mapping[str, Handler],
         *,
         trusted: int | None = None,
+        access: Access | None = None,
         is_starting: Callable[[], bool] = lambda: False,
     ) -> None:
-        """While `is_starting` returns True, the owner may still add handlers."""
+        """Without `access`, only the own user may connect. While `is_starting` returns True, the owner may still add
+        handlers."""
         self._path = path
         self._is_starting = is_starting
         self._handlers = handlers
         self._trusted = trusted
+        self._access = access or Access(os.geteuid())
+        self._mode = 0o600 if access is None else 0o666 if access.has_groups else 0o660
         self._server: asyncio.Server | None = None
         self._peers = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -107,7 +109,7 @@ class ControlServer:
         self._path.unlink(missing_ok=True)
         with short_name(self._path) as name:
             self._server = await asyncio.start_unix_server(self._serve, path=name, limit=LINE_LIMIT)
-        self._path.chmod(0o660)
+        self._path.chmod(self._mode)
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -126,10 +128,13 @@ class ControlServer:
         assert task is not None
         self._tasks.add(task)
         try:
+            peer = writer.get_extra_info("socket")
+            who = Who.of(peer)
+            level = self._access.level(who.uid, peer_groups(peer) if self._access.has_groups else ())
             if self._peers > _PEERS and not self._make_room():
                 await _send(writer, Answer(error=f"more than {_PEERS} commands at once: try again"))
                 return
-            await self._serve_requests(reader, writer)
+            await self._serve_requests(reader, writer, who, level)
         except (ConnectionError, TimeoutError):
             pass  # the peer disconnected, or never sent anything
         except asyncio.CancelledError:
@@ -148,8 +153,9 @@ class ControlServer:
             silent.close()
         return silent is not None
 
-    async def _serve_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        who = Who.of(writer.get_extra_info("socket"))
+    async def _serve_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, who: Who, level: AccessLevel
+    ) -> None:
         while True:
             self._idle[writer] = None
             try:
@@ -162,15 +168,17 @@ class ControlServer:
                 self._idle.pop(writer, None)
             if not line:
                 return
-            await _send(writer, await self._answer(line, who))
+            await _send(writer, await self._answer(line, who, level))
 
-    async def _answer(self, line: bytes, who: Who) -> Answer:
+    async def _answer(self, line: bytes, who: Who, level: AccessLevel) -> Answer:
         try:
             request = _request.decode(line)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are not UTF-8
             return Answer(error=f"invalid request: {error}")
+        if refused := self._access.refusal(level, _command(request)):
+            return Answer(error=refused)
         if request.who is not None:
-            if who.pid != self._trusted:
+            if who.pid != self._trusted and not _is_token_of(request.who, who):
                 return Answer(error="only the supervisor may act on behalf of another caller")
             who = request.who
         handler = self._handlers.get(request.do)

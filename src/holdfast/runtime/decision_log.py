@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.model.control.decision import Decision
 
-__all__ = ["Decision", "DecisionLog", "history", "read", "segments", "workers_in"]
+__all__ = ["Decision", "DecisionLog", "decode", "history", "read", "segments", "workers_in"]
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ class DecisionLog:
             path = self._folder / f"{self._worker}.{number:08d}.jsonl"
             for old in [*paths, path][: -self._files]:
                 old.unlink()
-        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._size = os.fstat(self._fd).st_size
         if self._size and not _ends_with_newline(path):
             self._size += os.write(self._fd, b"\n")  # ends the torn line of a killed predecessor
@@ -136,19 +136,27 @@ def read(path: Path) -> Iterator[Decision]:
     except FileNotFoundError:
         return  # the writer deleted it meanwhile
     for line in lines:
-        try:
-            yield _decode(line)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            continue
+        if (one := decode(line)) is not None:
+            yield one
 
 
-def workers_in(folder: Path) -> list[str]:
-    return sorted({path.name.rsplit(".", 2)[0] for path in folder.glob("*.jsonl")})
+def decode(line: bytes) -> Decision | None:
+    """Return the decision of one line; None for an invalid one."""
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
-def history(folder: Path, key: str | None = None, last: int = 50) -> list[Decision]:
+def workers_in(folder: Path, role: str = "") -> list[str]:
+    """Return the names of the rings; with a role those of its daemon, because daemons of one host share the folder."""
+    names = {path.name.rsplit(".", 2)[0] for path in folder.glob("*.jsonl")}
+    return sorted(name for name in names if not role or name.startswith(f"{role}."))
+
+
+def history(folder: Path, key: str | None = None, last: int = 50, role: str = "") -> list[Decision]:
     """Return the last decisions, or the last ones about one key, oldest first; all of them when `last` is 0."""
-    found = [one for worker in workers_in(folder) for one in _last(folder, worker, key, last)]
+    found = [one for worker in workers_in(folder, role) for one in _last(folder, worker, key, last)]
     found.sort(key=lambda decision: decision.time)
     return found[-last:]
 

@@ -68,7 +68,7 @@ class HttpServer:
             return False
         used = self._server.sockets[0].getsockname()[1]
         shown = f"[{host}]:{used}" if ":" in host else f"{host}:{used}"
-        write_atomically(self._file, shown.encode(), sync=False)
+        write_atomically(self._file, shown.encode(), 0o640, sync=False)
         log.info("serving metrics", url=f"http://{shown}/metrics")
         return True
 

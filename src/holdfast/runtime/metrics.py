@@ -5,11 +5,33 @@ The supervisor merges those of all workers into one exposition (`holdfast.runtim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from holdfast import __version__
+from holdfast.store.boottime import Now, boot_now
+from holdfast.store.contact import StoreContact, WatchRestart
+
+
+class StoreMetrics:
+    """Collector: time since the store answered, and how often watches began again, computed when it is scraped."""
+
+    def __init__(self, contact: StoreContact, now: Now) -> None:
+        self._contact, self._now = contact, now
+
+    def collect(self) -> Iterator[Metric]:
+        since = max(0.0, (self._now() - self._contact.last).total_seconds())
+        yield GaugeMetricFamily(
+            "holdfast_store_last_contact_seconds", "Time since the last answer or event of the store.", value=since
+        )
+        restarts = CounterMetricFamily(
+            "holdfast_watch_restarts", "Watches of the store that began again, by reason.", labels=["reason"]
+        )
+        for reason in WatchRestart:
+            restarts.add_metric([reason.value], self._contact.restarts[reason])
+        yield restarts
 
 
 class WorkerMetrics:
@@ -41,6 +63,10 @@ class WorkerMetrics:
         self.closed.clear()
         for (gate, reason), count in counts.items():
             self.closed.labels(gate=gate, reason=reason).set(count)
+
+    def follow(self, contact: StoreContact, now: Now = boot_now) -> None:
+        """Show the contact with the store of this worker."""
+        self.registry.register(StoreMetrics(contact, now))
 
     def text(self) -> str:
         return generate_latest(self.registry).decode()

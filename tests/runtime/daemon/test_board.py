@@ -73,6 +73,22 @@ def test_a_reader_that_was_lapped_looks_again_instead_of_going_back(tmp_path: Pa
         assert cell.read() == note(7)
 
 
+def test_a_cell_that_was_never_written_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, looks = Board.create(tmp_path / "board", ["a"]).cell("a", Note), list[int]()
+    look = cell._intact_copies
+
+    def counted() -> list[tuple[int, bytes]]:
+        looks.append(1)
+        return look()
+
+    monkeypatch.setattr(cell, "_intact_copies", counted)
+    assert cell.read() is None
+    assert len(looks) == 1
+    cell.write(note(1))
+    assert cell.read() == note(1)
+    assert len(looks) == 2
+
+
 def test_a_frozen_writer_leaves_a_whole_value_and_blocks_no_reader(tmp_path: Path) -> None:
     board = Board.create(tmp_path / "board", ["a"])
     cell = board.cell("a", Note)

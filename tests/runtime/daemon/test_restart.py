@@ -228,6 +228,16 @@ def test_any_course_of_events_is_known_and_starts_only_what_is_not_running(
         process = (process or Effect.START in effects) and verdict not in (PulseVerdict.DEAD, PulseVerdict.COMPLETED)
 
 
+def test_restarts_are_counted_by_their_reason() -> None:
+    state, _ = check(running(), PulseVerdict.DEAD, 5)
+    state, _ = check(state, PulseVerdict.STARTING, 20)
+    state, _ = check(state, PulseVerdict.HUNG, 30)
+    state, _ = check(state, PulseVerdict.DEAD, 31)
+    state, _ = check(state, PulseVerdict.STARTING, 60)
+    state, _ = check(state, PulseVerdict.DEAD, 61)
+    assert state.reasons == {PulseVerdict.DEAD: 2, PulseVerdict.HUNG: 1}
+
+
 def test_a_restart_that_was_asked_for_is_neither_counted_nor_delayed() -> None:
     state, effects = request_restart(running(), at(5), BOUNDS)
     assert (state.phase, list(effects)) == (WorkerPhase.ENDING, [Effect.TERM])

@@ -29,7 +29,12 @@ def observe(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@fault("C3", without="holdfast.runtime.daemon.pulse:has_exited", returns=False)
+@fault(
+    "C3",
+    without="holdfast.runtime.daemon.pulse:has_exited",
+    returns=False,
+    sees=(AssertionError, r"self.until\(lambda: self.worker\(name\).pid not in \(None, pid\)"),
+)
 def test_C3_a_worker_that_died_is_started_again(tmp_path: Path, protection: str) -> None:
     with daemon(tmp_path, ["steady"]) as one:
         pid = one.pid_of("steady")
@@ -43,7 +48,12 @@ def test_C3_a_worker_that_died_is_started_again(tmp_path: Path, protection: str)
         assert one.said(told[0][1])
 
 
-@fault("C4", without="holdfast.runtime.daemon.pulse:is_stalled", returns=False)
+@fault(
+    "C4",
+    without="holdfast.runtime.daemon.pulse:is_stalled",
+    returns=False,
+    sees=(AssertionError, r"self.until\(lambda: self.worker\(name\).pid not in \(None, pid\)"),
+)
 def test_C4_a_worker_that_does_not_consume_its_queue_is_started_again(tmp_path: Path, protection: str) -> None:
     with daemon(tmp_path, ["steady"], bounds={"stalled_after": 1.0}) as one:
         pid = one.pid_of("steady")
@@ -56,7 +66,12 @@ def test_C4_a_worker_that_does_not_consume_its_queue_is_started_again(tmp_path: 
         assert one.said(told[0][1])
 
 
-@fault("C5", without="holdfast.runtime.daemon.pulse:is_completed", returns=False)
+@fault(
+    "C5",
+    without="holdfast.runtime.daemon.pulse:is_completed",
+    returns=False,
+    sees=(AssertionError, r'one.decided\("finishing"\) == \[\("completed"'),
+)
 def test_C5_a_finished_one_shot_job_is_left_alone(tmp_path: Path) -> None:
     with daemon(tmp_path, ["finishing"]) as one:
         one.until(lambda: one.decided("finishing") != [], "its end is judged")
@@ -68,7 +83,10 @@ def test_C5_a_finished_one_shot_job_is_left_alone(tmp_path: Path) -> None:
 
 
 @fault(
-    "C25", without="holdfast.runtime.daemon.pulse:last_sign_of_consuming", by="tests.runtime.daemon.jobs:last_success"
+    "C25",
+    without="holdfast.runtime.daemon.pulse:last_sign_of_consuming",
+    by="tests.runtime.daemon.jobs:last_success",
+    sees=(AssertionError, r"\(shown.pid, shown.restarts, shown.state\) == \(pid, 0"),
 )
 def test_C25_a_worker_that_waits_for_its_database_is_left_alone(tmp_path: Path) -> None:
     # Its attempts are on the board with the next heartbeat: the bound must leave room for a late one.
@@ -81,7 +99,12 @@ def test_C25_a_worker_that_waits_for_its_database_is_left_alone(tmp_path: Path) 
         assert one.decided("waiting") == []
 
 
-@fault("C26", without="holdfast.runtime.daemon.pulse:was_suspended", returns=False)
+@fault(
+    "C26",
+    without="holdfast.runtime.daemon.pulse:was_suspended",
+    returns=False,
+    sees=(AssertionError, r'one.decided\("steady"\) == \[\]'),
+)
 def test_C26_after_a_pause_of_the_machine_no_worker_is_killed(tmp_path: Path) -> None:
     """All heartbeats are old at once, and the supervisor is the first to run again."""
     with daemon(tmp_path, ["steady"], bounds={"heartbeat_after": 3.5, "grace_after": 3.0}) as one:
@@ -97,7 +120,9 @@ def test_C26_after_a_pause_of_the_machine_no_worker_is_killed(tmp_path: Path) ->
         assert one.said("supervisor was suspended; ages count from now")
 
 
-@fault("C26", without="holdfast.runtime.daemon.pulse:was_suspended", returns=False)
+@fault(
+    "C26", without="holdfast.runtime.daemon.pulse:was_suspended", returns=False, sees=(AssertionError, r"alive\(pid\)")
+)
 def test_C26_workers_that_run_again_first_do_not_give_up_their_supervisor(tmp_path: Path) -> None:
     with daemon(tmp_path, ["steady"], bounds={"supervisor_silent_after": 3.5, "grace_after": 3.0}) as one:
         pid = one.pid_of("steady")

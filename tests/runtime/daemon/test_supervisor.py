@@ -126,7 +126,14 @@ def test_a_bad_reload_leaves_the_running_configuration_also_for_a_worker_that_re
         one.until(lambda: one.log().count("telling runs with level info") == 2, "it runs as before")
         answer = one.ask("reload")
         rejected = "the new configuration was rejected, and the running one stays in force"
-        assert answer.error == f"{rejected}:\n{tmp_path}/plan.json:1: there is no level 'loud'"
+        refused = f"{tmp_path}/plan.json:1: there is no level 'loud'"
+        assert answer.error == f"{rejected}:\n{refused}"
+        assert one.ask("status").result["config_refused"] == refused
+        assert "holdfast_config_refused 1.0" in one.ask("metrics").result
+        del one.plan["broken"]
+        one.write_plan(level="debug")
+        assert one.ask("reload").error == ""
+        assert one.ask("status").result["config_refused"] == ""
 
 
 def test_a_reload_answers_which_fields_are_applied_and_which_need_a_restart(tmp_path: Path) -> None:
@@ -207,7 +214,7 @@ def test_the_desk_declines_what_makes_no_sense(idle: Daemon) -> None:
 
 def test_sockets_and_folders_are_not_for_everybody(idle: Daemon) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in idle.paths.runtime.iterdir()}
-    assert modes["lab.sock"] == modes["lab.steady.sock"] == 0o660
+    assert (modes["lab.sock"], modes["lab.steady.sock"]) == (0o660, 0o600)  # the supervisor forwards, and checks
     assert all(mode & 0o007 == 0 for mode in modes.values())
     assert stat.S_IMODE(idle.paths.runtime.stat().st_mode) == 0o750
 

@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from holdfast.runtime.paths import open_new
+
 T = TypeVar("T")
 
 _MAGIC = b"HFBOARD1"
@@ -63,10 +65,14 @@ class Cell(Generic[T]):
         return self._decode(best[1]) if best[0] else None
 
     def _intact_copies(self) -> list[tuple[int, bytes]]:
+        """Return the copies that are not torn; one that was never written has the sequence number 0."""
         copies = []
         for half in (0, _HALF):
             raw = self._page[self._offset + half : self._offset + half + _HALF]
             sequence, length, checksum = _COPY.unpack_from(raw)
+            if not sequence and not length and not checksum:
+                copies.append((0, b""))  # reading it again finds the same, until somebody writes
+                continue
             body = raw[_COPY.size : _COPY.size + length]
             if sequence and length <= _ROOM and checksum == _checksum(sequence, body):
                 copies.append((sequence, body))
@@ -88,7 +94,7 @@ class Board:
         new = path.with_name(path.name + ".new")
         content = bytearray(start + _CELL * len(cells))
         content[: _HEAD.size + len(names)] = _HEAD.pack(_MAGIC, len(names)) + names
-        fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o640)
+        fd = open_new(new, 0o640)
         try:
             os.write(fd, content)
         finally:

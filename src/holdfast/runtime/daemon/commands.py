@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -22,13 +22,17 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.control import Answer, Declined, Handler, Request, Unanswered, Who, ask
 from holdfast.runtime.daemon.board import Board
-from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
+from holdfast.runtime.daemon.pulse import RESTART_REASONS
+from holdfast.runtime.daemon.report import DaemonReport, report
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.paths import RolePaths
+from holdfast.runtime.recent_deletes import recent_deletes
 from holdfast.store.api import Store, StoreAway, StoreError
 
 T = TypeVar("T")
 _SERVERS_WITHIN = 4.0
+_FORWARDED_S = 60.0
+"""The longest that a command for a worker is waited for."""
 _CONFIRM_EVERY = 0.05
 _CONFIRM_TRIES = 60
 """Three seconds: a worker shows its configuration twice a second, and the command waits for five."""
@@ -38,6 +42,7 @@ class Supervises(Protocol):
     """The supervisor, as far as these commands change something."""
 
     config: Config
+    config_refused: str
 
     def reload(self) -> Reload | str: ...
 
@@ -57,6 +62,8 @@ class SupervisorCommands:
         return {
             "status": self._status,
             "metrics": self._metrics,
+            "balancers": self._balancers,
+            "deletes": self._deletes,
             "history": self._history,
             "other-histories": self._other_histories,
             "reload": self._reload,
@@ -70,24 +77,29 @@ class SupervisorCommands:
 
     def _report(self) -> DaemonReport:
         board = Board.open(self._paths.board, read_only=True)
-        return report(board, self._paths.role, __version__, self._clock.now())
+        found = report(board, self._paths.role, __version__, self._clock.now())
+        return msgspec.structs.replace(found, config_refused=self._supervisor.config_refused)
 
     async def _metrics(self, _request: Request, _who: Who) -> str:
         return await self.metrics()
 
     async def metrics(self) -> str:
         """Return the exposition of all workers."""
-        workers = self._report().workers
+        found = self._report()
         # C5: a completed one-shot job is not down.
-        names = [worker.name for worker in workers if worker.phase != "completed"]
+        names = [worker.name for worker in found.workers if worker.phase != "completed"]
         answers = await asyncio.gather(*(self._forward(name, Request("metrics")) for name in names))
         texts = {n: None if a.error else str(a.result) for n, a in zip(names, answers, strict=True)}
-        return of_report(workers) + gather(texts)
+        return of_report(found) + gather(texts)
 
     async def _history(self, request: Request, _who: Who) -> Any:
         key, last = _history_args(request)
-        found = await asyncio.to_thread(history, self._paths.decisions, key, last)
+        found = await asyncio.to_thread(history, self._paths.decisions, key, last, self._paths.role)
         return msgspec.to_builtins(found)
+
+    async def _deletes(self, _request: Request, _who: Who) -> Any:
+        paths = self._paths
+        return dict(await asyncio.to_thread(recent_deletes, paths.decisions, self._clock.wall(), paths.role))
 
     async def _reload(self, _request: Request, _who: Who) -> Any:
         """Reload, and wait until every worker shows on the board that it has the new configuration."""
@@ -120,6 +132,12 @@ class SupervisorCommands:
 
         return msgspec.to_builtins(await self._of_store("the servers", read_servers, _SERVERS_WITHIN))
 
+    async def _balancers(self, _request: Request, _who: Who) -> Any:
+        """Return all balancers of the region with what they report."""
+        from holdfast.store.balancers import read_balancers
+
+        return msgspec.to_builtins(await self._of_store("the balancers", read_balancers, _SERVERS_WITHIN))
+
     async def _other_histories(self, request: Request, _who: Who) -> Any:
         """Return the decisions of the servers that the caller does not know, which only a server may ask for."""
         from holdfast.runtime.daemon.other_histories import WITHIN, other_histories
@@ -143,7 +161,7 @@ class SupervisorCommands:
         except (StoreAway, StoreError) as error:
             raise Declined(f"{what} cannot be read: {error}") from error
         except TimeoutError as error:
-            raise Declined(f"{what} cannot be read: no answer within {within:g} s") from error
+            raise Declined(f"{what} cannot be read: the store does not answer within {within:g} s") from error
         finally:
             await store.close()
 
@@ -157,13 +175,14 @@ class SupervisorCommands:
         command = request.args.get("do")
         if not isinstance(command, str):
             raise Declined("the command for the worker is missing")
-        answer = await self._forward(request.worker, Request(command, request.args.get("args") or {}, who=who))
+        forwarded = Request(command, request.args.get("args") or {}, who=who, within=min(request.within, _FORWARDED_S))
+        answer = await self._forward(request.worker, forwarded)
         if answer.error:
             raise Unanswered(answer.error) if answer.silent else Declined(answer.error)
         return answer.result
 
     async def _forward(self, worker: str, request: Request) -> Answer:
-        return await ask(self._paths.socket(worker), request, timeout=2.0)
+        return await ask(self._paths.socket(worker), request, timeout=request.within)
 
 
 def _history_args(request: Request) -> tuple[str | None, int]:
@@ -200,20 +219,23 @@ def gather(texts: Mapping[str, str | None]) -> str:
     return _exposition([*families.values(), up])
 
 
-def of_report(workers: Iterable[WorkerReport]) -> str:
-    """Return the exposition of what the supervisor knows of its workers, available also when none of them answers."""
-    restarts = GaugeMetricFamily("holdfast_worker_restarts", "Restarts in the last 24 hours.", labels=["worker"])
+def of_report(found: DaemonReport) -> str:
+    """Return the exposition of what the supervisor knows, available also when no worker answers."""
+    restarts = CounterMetricFamily("holdfast_worker_restarts", "Restarts, by reason.", labels=["worker", "reason"])
     looping = GaugeMetricFamily("holdfast_worker_crash_looping", "Whether it is crash-looping.", labels=["worker"])
     overdue = GaugeMetricFamily("holdfast_resync_overdue", "Whether its audit is overdue.", labels=["worker"])
     waiting = GaugeMetricFamily(
         "holdfast_worker_waiting_seconds", "Time for which a dependency has been unreachable.", labels=["worker"]
     )
-    for worker in workers:
-        restarts.add_metric([worker.name], worker.restarts)
+    refused = "Whether the daemon refused the last configuration that it was to reload."
+    config = GaugeMetricFamily("holdfast_config_refused", refused, value=bool(found.config_refused))
+    for worker in found.workers:
+        for reason in RESTART_REASONS:
+            restarts.add_metric([worker.name, reason], worker.restart_reasons.get(reason, 0))
         looping.add_metric([worker.name], worker.crash_looping)
         overdue.add_metric([worker.name], worker.verdict == "overdue")
         waiting.add_metric([worker.name], worker.waiting_s or 0.0)
-    return _exposition([restarts, looping, overdue, waiting])
+    return _exposition([restarts, looping, overdue, waiting, config])
 
 
 def _exposition(families: Iterable[Metric]) -> str:

@@ -66,7 +66,7 @@ class Lock:
     """Allows one daemon of a role per runtime folder. The kernel releases it when the process ends, however it ends."""
 
     def __init__(self, path: Path, what: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

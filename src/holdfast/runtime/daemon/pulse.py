@@ -85,6 +85,9 @@ ACTIONS: Mapping[PulseVerdict, Action] = {
     PulseVerdict.STARTING: Action.NOTHING,
     PulseVerdict.HEALTHY: Action.NOTHING,
 }
+RESTART_REASONS: Sequence[str] = [
+    verdict.value for verdict, action in ACTIONS.items() if action in (Action.REPLACE, Action.END)
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     started: Instant = NEVER
     restarts: int = 0
     """Restarts in the last 24 hours."""
+    reasons: dict[str, int] = {}
+    """Restarts since the supervisor began, by reason."""
     crash_looping: bool = False
     trouble: str = ""
     """Last failure: exited, hung, stalled, …"""
@@ -34,6 +36,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
             verdict=verdict.name.lower(),
             started=state.started,
             restarts=len(state.restarts),
+            reasons={verdict.value: count for verdict, count in state.reasons.items()},
             crash_looping=state.crash_looping(bounds, now),
             trouble=trouble.verdict.value if trouble else "",
             evidence=trouble.evidence[:200] if trouble else "",
@@ -62,6 +65,8 @@ class WorkerReport(msgspec.Struct, frozen=True):
     back_after_s: float | None = None
     waiting_s: float | None = None
     """How long a dependency has been unreachable."""
+    restart_reasons: dict[str, int] = {}
+    """Restarts since the supervisor began, by reason."""
 
 
 class DaemonReport(msgspec.Struct, frozen=True):
@@ -70,6 +75,8 @@ class DaemonReport(msgspec.Struct, frozen=True):
     supervisor_pid: int | None
     supervisor_pulse_s: float | None
     workers: list[WorkerReport]
+    config_refused: str = ""
+    """Errors of the configuration that was refused last, one per line; empty once one is taken."""
 
 
 def report(board: Board, role: str, version: str, now: Instant) -> DaemonReport:
@@ -106,6 +113,7 @@ def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
         trouble_ago_s=_age(record.trouble_at, now) if record.trouble_at else None,
         back_after_s=_age(record.trouble_at, record.back_at) if record.back_at else None,
         waiting_s=_age(live.waiting, now) if live and live.waiting else None,
+        restart_reasons=record.reasons,
     )
 
 

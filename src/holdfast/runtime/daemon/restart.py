@@ -8,7 +8,7 @@ raises. A worker that must end gets SIGTERM, then time, then SIGKILL. It restart
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from holdfast.config.sections.pulse import PulseSettings
@@ -51,6 +51,8 @@ class RestartState:
     failures: int = 0
     """Restarts since it was last healthy for a minute; sets the backoff."""
     restarts: tuple[Instant, ...] = ()
+    reasons: Mapping[PulseVerdict, int] = field(default_factory=dict)
+    """Restarts since the supervisor began, by reason."""
     trouble: LastFailure | None = None
     asked: bool = False
     """It ends because an operator asked for a restart, not because of a failure."""
@@ -132,6 +134,7 @@ def _replace(state: RestartState, check: WorkerCheck, bounds: PulseSettings) -> 
         start=check.now + pause,
         failures=failures + 1,
         restarts=(*day, check.now),
+        reasons={**state.reasons, trouble.verdict: state.reasons.get(trouble.verdict, 0) + 1},
         trouble=trouble,
     )
     return after, ()

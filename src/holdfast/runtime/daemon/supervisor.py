@@ -21,6 +21,7 @@ import structlog
 from holdfast.config.loading.reload import Reload, compare, mixture_problems
 from holdfast.config.root import Config, digest, dump
 from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.runtime.caller import Access, group_id
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer
 from holdfast.runtime.daemon.board import Board, Cell
@@ -42,7 +43,7 @@ from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.http import HttpServer
 from holdfast.runtime.log import setup_logging
-from holdfast.runtime.paths import RolePaths, write_atomically
+from holdfast.runtime.paths import FolderError, RolePaths, write_atomically
 
 log = structlog.get_logger(__name__)
 
@@ -114,10 +115,13 @@ class Supervisor:
         self._checked = NEVER
         self._resumed = NEVER
         self.workers: list[SupervisedWorker] = []
+        self.config_refused = ""
+        """Errors of the configuration that was refused last; empty once one is taken."""
 
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT; a second signal kills the workers at once. Returns the exit code."""
-        self.paths.prepare()
+        access = self._access()
+        self.paths.prepare(shared=access.has_groups)
         lock = Lock(self.paths.lock, f"holdfast {self.role}")
         try:
             name_process(f"hf:{self.role}")
@@ -125,7 +129,7 @@ class Supervisor:
             commands = SupervisorCommands(self.paths, [spec.name for spec in self._specs], self.clock, self)
             listens_on = self.config.http.listens_on(self.role)
             metrics = HttpServer(listens_on, {"/metrics": commands.metrics}, self.paths.http)
-            async with ControlServer(self.paths.socket(), commands.handlers()), metrics:
+            async with ControlServer(self.paths.socket(), commands.handlers(), access=access), metrics:
                 self._handle_signals()
                 await self._watch()
                 await self._stop_workers()
@@ -135,11 +139,21 @@ class Supervisor:
             self._manager.close()
             lock.release()
 
+    def _access(self) -> Access:
+        try:
+            groups = group_id(self.config.control.operators), group_id(self.config.control.readers)
+        except LookupError as missing:
+            raise FolderError(
+                f"control.operators and control.readers name groups of this machine: {missing}"
+            ) from missing
+        return Access(os.geteuid(), *groups)
+
     def reload(self) -> Reload | str:
         """Apply what a running daemon can take over from a changed configuration, if all of it is valid; else keep the
         running one. Returns what was applied and what needs a restart, or the errors."""
         self._manager.reloading()
         result = self._apply_config()
+        self.config_refused = result if isinstance(result, str) else ""
         if isinstance(result, str):
             log.error("configuration rejected; the running one stays in force", errors=result)
             self._manager.ready("new configuration rejected; the running one stays in force")

@@ -24,6 +24,7 @@ from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined
 from holdfast.runtime.intents.memory import IN_DOUBT, PauseMemory
+from holdfast.runtime.intents.store import not_stored
 from holdfast.runtime.store_guard import Offload
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Put, Store, StoreError, prefix_end
@@ -131,7 +132,7 @@ class EtcdIntents:
         try:
             await self.refresh()
         except Away as away:
-            raise Declined(f"not done, because it could not be stored: {away}") from away
+            raise Declined(f"not done, because the store cannot be read: {away}") from away
         if self._verdict is StoreVerdict.FOREIGN:
             raise Declined("not done, because the store belongs to another fleet: see holdfast doctor")
 
@@ -139,7 +140,7 @@ class EtcdIntents:
         try:
             await self._store.txn([], operations)
         except (Away, StoreError) as error:
-            raise Declined(f"not done, because it could not be stored: {error}") from error
+            raise not_stored(error) from error
 
     async def _put_back(self) -> None:
         """Write remembered pauses into a store of ours that has lost them, for the other daemons, and for the time

@@ -13,9 +13,11 @@ import msgspec
 from holdfast.config.schema.scalars import duration
 from holdfast.model.control.intent import Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope
+from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.paths import RolePaths, write_atomically
+from holdfast.store.api import StoreAway, StoreError
 
 
 class IntentStore(Protocol):
@@ -34,6 +36,13 @@ class IntentStore(Protocol):
     async def drop(self, names: Collection[IntentName], who: str) -> bool:
         """Withdraw intents; returns False if none of them was in force. Raises `Declined`."""
         ...
+
+
+def not_stored(error: Away | StoreError, inspect: str = "holdfast get intents") -> Declined:
+    """Return the refusal of a request whose write failed. One that was not answered may have been carried out."""
+    if isinstance(error, StoreAway) and error.uncertain:
+        return Declined(f"it is not known whether it was stored ({error}): see {inspect}, and repeat it if need be")
+    return Declined(f"not done, because it could not be stored: {error}")
 
 
 class IntentsUnreadable(RuntimeError):

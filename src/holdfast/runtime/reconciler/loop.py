@@ -33,10 +33,11 @@ from holdfast.reconcile import (
     Plan,
     changed,
     diff,
-    plan,
+    plan_in_steps,
 )
 from holdfast.reconcile.change import K, V
 from holdfast.reconcile.gate import BRAKE_GATE
+from holdfast.runtime.cooperative import in_turns, listed
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.waiting import Waiting
 from holdfast.runtime.reconciler.brake_memory import BrakeMemory
@@ -298,7 +299,7 @@ class Reconciler(Generic[K, V]):
         while True:
             present, upto = await self.place.target.read(after)
             wanted = await self.place.source.read(after, upto)
-            changes = list(diff(wanted, present, self.place.same))
+            changes = await in_turns(listed(diff(wanted, present, self.place.same)), self._progressed)
             settled.difference_update(change.key for change in changes)
             counts.update(self.place.kinds.census([key for key, _ in present]))
             deletes += [change for change in changes if change.op is Op.DELETE]
@@ -360,7 +361,7 @@ class Reconciler(Generic[K, V]):
         changes, compared = await self._completed(changes, compared)
         now = self._clock.now()
         others, have = self._counted(compared)
-        made = plan(
+        planning = plan_in_steps(
             changes,
             self._gates,
             have,
@@ -371,6 +372,7 @@ class Reconciler(Generic[K, V]):
             individual=self._individual,
             counts=self._counts,
         )
+        made = await in_turns(planning, self._progressed)
         self._narrator.held(self.ledger.note(made, now))
         if self.place.brake is not None:
             self.place.brake.note(made, now)
@@ -385,6 +387,9 @@ class Reconciler(Generic[K, V]):
                 raise _Stopped(stopped)
         self._metrics.held(Counter((s.closed.gate, s.closed.reason.label) for s in self.ledger if s.closed))
         self._vitals.attempted(success=False)  # nor is one between two pages without changes
+
+    def _progressed(self) -> None:
+        self._vitals.attempted(success=False)  # C4: nor is one that plans a list of a hundred thousand
 
     async def _completed(self, changes: list[Change[K, V]], compared: Set[K]) -> tuple[list[Change[K, V]], Set[K]]:
         """Look up what the gates must know, and add the other halves of moves that were not compared this time."""

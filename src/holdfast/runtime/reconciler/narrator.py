@@ -11,6 +11,7 @@ from typing import Generic
 import msgspec
 import structlog
 
+from holdfast.model.base.region import shown_source
 from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Owned, alike
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.daemon.context import Context
@@ -179,5 +180,6 @@ def _owner(owned: Owned[V] | None) -> str:
 
 def _because(old: str, new: str) -> str:
     """Name the source and revision that caused the change; revision 0 stands for none."""
-    source = (new or old).removesuffix("@0")
+    name, _, revision = (new or old).partition("@")
+    source = shown_source(name) + (f" at revision {revision}" if revision != "0" else "")
     return f": now wanted by {source}" if new else f": last wanted by {source}, no longer wanted"
