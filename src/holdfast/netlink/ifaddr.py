@@ -3,6 +3,7 @@ connect."""
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Collection
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from holdfast.netlink.socket import Netlink
 from holdfast.netlink.wire import MessageFlag, attribute
 
 NEW, DELETE, GET = 20, 21, 22
+NOT_THERE = errno.EADDRNOTAVAIL
+"""Error of a delete of an address that is not there."""
 GROUPS = (5, 9)
 """Multicast groups for changes of IPv4 and of IPv6 addresses."""
 _ADDRESS, _LOCAL, _PROTOCOL = 1, 2, 11
@@ -48,16 +51,27 @@ def dump(kernel: Netlink) -> list[InterfaceAddress]:
     """Every address of the namespace."""
     datagrams = kernel.dump(wire.request(GET, MessageFlag.DUMP, _FIXED.pack(0, 0, 0, 0, 0)))
     received = [message for datagram in datagrams for message in wire.messages(datagram)]
-    return [_read(message) for message in received if message.type == NEW]
+    return [read(message) for message in received if message.type == NEW]
 
 
-def add(kernel: Netlink, one: InterfaceAddress) -> None:
-    """Add the address; refused with EEXIST when it is there already, whoever added it."""
-    kernel.send_request(wire.request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, _body(one)))
+def add(kernel: Netlink, one: InterfaceAddress, *, replace: bool = False) -> None:
+    """Add the address. When it is there already, whoever added it, `replace` takes it over; otherwise EEXIST refuses
+    it."""
+    there = MessageFlag.REPLACE if replace else MessageFlag.EXCLUSIVE
+    kernel.send_request(wire.request(NEW, MessageFlag.CREATE | there | MessageFlag.ACK, _body(one)))
 
 
 def remove(kernel: Netlink, one: InterfaceAddress) -> None:
     kernel.send_request(wire.request(DELETE, MessageFlag.ACK, _body(one)))
+
+
+def read(message: wire.Message) -> InterfaceAddress:
+    """Address that a message is about."""
+    _, length, _, _, link = _FIXED.unpack_from(message.body)
+    attributes = wire.attributes(message.body, _FIXED.size)
+    address = attributes.get(_LOCAL, attributes.get(_ADDRESS))
+    protocol = attributes.get(_PROTOCOL)
+    return InterfaceAddress(link, bytes(address or b""), length, 0 if protocol is None else protocol[0])
 
 
 def _body(one: InterfaceAddress) -> bytes:
@@ -66,14 +80,6 @@ def _body(one: InterfaceAddress) -> bytes:
     fixed = _FIXED.pack(FAMILIES[len(one.address)], one.length, flags, _UNIVERSE, one.link)
     made = fixed + attribute(_LOCAL, one.address) + attribute(_ADDRESS, one.address)
     return made + attribute(_PROTOCOL, bytes([one.protocol])) if one.protocol else made
-
-
-def _read(message: wire.Message) -> InterfaceAddress:
-    _, length, _, _, link = _FIXED.unpack_from(message.body)
-    attributes = wire.attributes(message.body, _FIXED.size)
-    address = attributes.get(_LOCAL, attributes.get(_ADDRESS))
-    protocol = attributes.get(_PROTOCOL)
-    return InterfaceAddress(link, bytes(address or b""), length, 0 if protocol is None else protocol[0])
 
 
 def connected_networks(kernel: Netlink) -> list[ConnectedNetwork]:

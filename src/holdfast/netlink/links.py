@@ -110,6 +110,17 @@ def switch_on(kernel: Netlink, number: int, *, mtu: int) -> None:
     kernel.send_request(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
 
 
+def set_mac(kernel: Netlink, number: int, mac: bytes) -> None:
+    """Change the MAC of the device, which stays up."""
+    kernel.send_request(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0) + attribute(_MAC, mac)))
+
+
+def rename(kernel: Netlink, number: int, name: str) -> None:
+    """Rename the device; a kernel before 6.2 refuses that while it is up."""
+    named = attribute(_NAME, name.encode() + b"\0")
+    kernel.send_request(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0) + named))
+
+
 def remove(kernel: Netlink, number: int) -> None:
     kernel.send_request(wire.request(DELETE, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0)))
 

@@ -40,6 +40,33 @@ def enter(name: str) -> None:
         os.close(there)
 
 
+def identity(name: str) -> tuple[int, int] | None:
+    """Return what tells the namespace that has this name now from any other that is still in use; None without one."""
+    try:
+        found = (_NAMES / name).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class NamespaceHandle:
+    """Network namespace of the thread that created this; any other thread can run work in it."""
+
+    def __init__(self) -> None:
+        self._there = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Run `work` there: in this thread if it is there, in one of its own otherwise."""
+        if _OWN.stat().st_ino == os.fstat(self._there).st_ino:
+            return work()
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(_move, self._there, "of the dataplane").result()
+            return thread.submit(work).result()
+
+    def close(self) -> None:
+        os.close(self._there)
+
+
 class NetworkNamespace:
     """Network namespace of this (single-threaded) process."""
 

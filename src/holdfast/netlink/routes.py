@@ -21,7 +21,9 @@ from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 from holdfast.runtime.cooperative import Steps, at_once
 
 NEW, DELETE, GET = 24, 25, 26
-DESTINATION, DEVICE, TABLE, NEXTHOP = 1, 4, 15, 30
+DESTINATION, DEVICE, METRIC, SOURCE, TABLE, NEXTHOP = 1, 4, 6, 7, 15, 30
+IPV6_METRIC = 1024
+"""Metric that the kernel gives to an IPv6 route without one; here it counts as 0."""
 _UNICAST, _SCOPE_LINK = 1, 253
 
 FIXED = (
@@ -35,12 +37,22 @@ def _key(size: int) -> tuple[Attribute, ...]:
     return Attribute("table", TABLE, "=u4"), Attribute("destination", DESTINATION, f"V{size}")
 
 
+_METRIC = Attribute("metric", METRIC, "=u4")
 _LAYOUTS = {
-    (size, kind): RequestLayout(FIXED, (*_key(size), Attribute("hop", kind, "=u4")))
+    (size, kind, has_source): RequestLayout(
+        FIXED,
+        (
+            *_key(size),
+            _METRIC,
+            Attribute("hop", kind, "=u4"),
+            *([Attribute("source", SOURCE, f"V{size}")] * has_source),
+        ),
+    )
     for size in (4, 16)
     for kind in (NEXTHOP, DEVICE)
+    for has_source in (False, True)
 }
-_REMOVALS = {size: RequestLayout(FIXED, _key(size)) for size in (4, 16)}
+_REMOVALS = {size: RequestLayout(FIXED, (*_key(size), _METRIC)) for size in (4, 16)}
 
 
 class Route(NamedTuple):
@@ -50,6 +62,9 @@ class Route(NamedTuple):
     length: int
     nexthop: int
     device: int = 0
+    metric: int = 0
+    source: bytes = b""
+    """Preferred source of this host's own packets; empty if the kernel chooses."""
 
 
 class RouteMark(NamedTuple):
@@ -60,24 +75,29 @@ class RouteMark(NamedTuple):
 
 
 def additions(wanted: Sequence[Route], mark: RouteMark, *, replace: bool) -> Batch:
-    """Requests that create these routes: all of one family, and all by nexthop or all to devices.
+    """Requests that create these routes: all of one family, all by nexthop or all to devices,
+    and all or none with a preferred source.
 
     Without `replace`, an existing route at the same place, of any program, refuses the new one.
     """
     # protection: N16: by nexthop object, not by gateway
     by_nexthop = bool(wanted[0].nexthop)
-    layout = _LAYOUTS[len(wanted[0].destination), NEXTHOP if by_nexthop else DEVICE]
+    has_source = bool(wanted[0].source)
+    layout = _LAYOUTS[len(wanted[0].destination), NEXTHOP if by_nexthop else DEVICE, has_source]
     made = _batch(
         layout, wanted, mark, NEW, MessageFlag.CREATE | (MessageFlag.REPLACE if replace else MessageFlag.EXCLUSIVE)
     )
     made["kind"] = _UNICAST
     made["scope"] = 0 if by_nexthop else _SCOPE_LINK
     made["hop"] = [route.nexthop if by_nexthop else route.device for route in wanted]
+    if has_source:
+        made["source"] = packed([route.source for route in wanted])
     return made
 
 
 def removals(gone: Sequence[Route], mark: RouteMark) -> Batch:
-    """Requests that delete our routes to these destinations, wherever they lead; foreign ones stay."""
+    """Requests that delete our routes to these destinations, wherever they lead; foreign ones stay. A metric of 0
+    stands for that of an IPv6 route without one, and for the lowest of IPv4."""
     made = _batch(_REMOVALS[len(gone[0].destination)], gone, mark, DELETE, 0)
     made["scope"] = 255  # any
     return made
@@ -90,6 +110,8 @@ def _batch(layout: RequestLayout, routes: Sequence[Route], mark: RouteMark, kind
     made["table"] = mark.table
     made["length_bits"] = [route.length for route in routes]
     made["destination"] = packed([route.destination for route in routes])
+    default = IPV6_METRIC if len(routes[0].destination) == 16 else 0
+    made["metric"] = [route.metric or default for route in routes]
     return made
 
 
@@ -100,6 +122,9 @@ class RouteColumns(NamedTuple):
     lengths: list[int]
     nexthops: list[int]
     devices: list[int]
+    metrics: list[int]
+    sources: list[int]
+    """Preferred sources; 0 for none."""
 
 
 def dump(kernel: Netlink, mark: RouteMark, size: int) -> RouteColumns:
@@ -109,7 +134,7 @@ def dump(kernel: Netlink, mark: RouteMark, size: int) -> RouteColumns:
 
 def dump_steps(kernel: Netlink, mark: RouteMark, size: int) -> Steps[RouteColumns]:
     """The same in steps."""
-    table = RouteColumns([], [], [], [])
+    table = RouteColumns([], [], [], [], [], [])
     datagrams = yield from _datagrams(kernel, mark, size)
     for shape in columns(datagrams, RECORD):
         yield
@@ -119,6 +144,9 @@ def dump_steps(kernel: Netlink, mark: RouteMark, size: int) -> Steps[RouteColumn
         table.lengths.extend(shape.fixed["length_bits"].tolist())
         table.nexthops.extend(shape.number(NEXTHOP).tolist())
         table.devices.extend(shape.number(DEVICE).tolist())
+        metrics = shape.number(METRIC)
+        table.metrics.extend(np.where((size == 16) & (metrics == IPV6_METRIC), 0, metrics).tolist())
+        table.sources.extend(shape.big_endian(SOURCE))
     return table
 
 

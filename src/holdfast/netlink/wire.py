@@ -64,6 +64,8 @@ class Message:
     sequence: int
     body: memoryview
     """Everything after the header: the fixed part, then the attributes."""
+    port: int = 0
+    """Port of the socket that caused an event; 0 for the kernel itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,10 @@ def messages(buffer: bytes | memoryview) -> Iterator[Message]:
     view = memoryview(buffer)
     at = 0
     while at + HEADER_SIZE <= len(view):
-        length, kind, flags, sequence, _ = _HEADER(view, at)
+        length, kind, flags, sequence, port = _HEADER(view, at)
         if length < HEADER_SIZE:
             return
-        yield Message(kind, flags, sequence, view[at + HEADER_SIZE : at + length])
+        yield Message(kind, flags, sequence, view[at + HEADER_SIZE : at + length], port)
         at += (length + 3) & ~3
 
 

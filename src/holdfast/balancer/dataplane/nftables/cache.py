@@ -14,14 +14,14 @@ from collections.abc import Iterator
 import numpy as np
 import structlog
 
-from holdfast.balancer.dataplane.nftables import elements
 from holdfast.balancer.dataplane.nftables.connection import NftConnection
-from holdfast.balancer.dataplane.nftables.elements import Marks
 from holdfast.balancer.dataplane.nftables.layout import BACKEND_MAPS, VIP_MAPS, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, table_of
 from holdfast.balancer.maglev.table import ALGORITHM
 from holdfast.balancer.vip import Vip
+from holdfast.netlink.nftables import elements
+from holdfast.netlink.nftables.elements import Marks
 
 log = structlog.get_logger(__name__)
 

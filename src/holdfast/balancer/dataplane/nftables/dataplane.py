@@ -26,7 +26,6 @@ from holdfast.balancer.dataplane.nftables import ruleset
 from holdfast.balancer.dataplane.nftables.cache import TableCache
 from holdfast.balancer.dataplane.nftables.connection import NftConnection, NftError
 from holdfast.balancer.dataplane.nftables.conntrack import Flows
-from holdfast.balancer.dataplane.nftables.elements import Transaction, empty
 from holdfast.balancer.dataplane.nftables.flow_hash import bucket
 from holdfast.balancer.dataplane.nftables.layout import belongs_to_a_vip, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
@@ -35,6 +34,7 @@ from holdfast.balancer.dataplane.nftables.tracking_table import tracked_flows
 from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpdate, steps
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.vip import Objects, Value, Vip, VipKey, VipSettings, unencapsulated
+from holdfast.netlink.nftables.elements import Transaction, empty
 from holdfast.reconcile import Away, Change
 
 log = structlog.get_logger(__name__)
@@ -99,11 +99,12 @@ class NftablesDataplane:
 
         return await self._run_in_thread(trace)
 
-    async def lost(self) -> None:
+    async def lost(self) -> str:
         # protection: B15
         while not await self._was_disturbed():  # noqa: ASYNC110 -- the kernel sets no event of ours
             # Where other programs write all the time, polling takes at most a twentieth of the time.
             await asyncio.sleep(max(_POLL_SECONDS, 20 * self._poll_took))
+        return "another program changed or removed what is programmed"
 
     def describe(self) -> VipDataplaneInfo:
         return VipDataplaneInfo("nftables", frozenset({"sticky", "table_size", "algorithm", "damaged"}))

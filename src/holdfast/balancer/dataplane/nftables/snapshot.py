@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from holdfast.balancer.dataplane.api import Counters
-from holdfast.balancer.dataplane.nftables import elements, ruleset
-from holdfast.balancer.dataplane.nftables.elements import Element, Marks
+from holdfast.balancer.dataplane.nftables import ruleset
 from holdfast.balancer.dataplane.nftables.layout import (
     MAPS,
     OPENED,
@@ -38,6 +37,8 @@ from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.table import BackendId, BucketWeight
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings
 from holdfast.netlink import wire
+from holdfast.netlink.nftables import elements
+from holdfast.netlink.nftables.elements import Element, Marks
 
 _EXPRESSION, _EXPRESSION_DATA = 7, 2
 _COUNTER_BYTES, _COUNTER_PACKETS = 1, 2

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.balancer.dataplane.nftables.elements import Element, Marks, Transaction
 from holdfast.balancer.dataplane.nftables.layout import (
     backend_map,
     buckets_of,
@@ -23,6 +22,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
 from holdfast.balancer.dataplane.nftables.snapshot import PlacedBackend, TableSnapshot, VipContent, mark_key, table_of
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, shown
+from holdfast.netlink.nftables.elements import Element, Marks, Transaction
 from holdfast.reconcile import Change
 
 

@@ -30,7 +30,7 @@ BATCH_END: Final = 17
 _NESTED: Final = 0x8000
 _TABLE, _SET, _ELEMENTS = 1, 2, 3
 _ELEMENT, _VALUE, _VERDICT = 1, 1, 2
-_KEY, _DATA, _COMMENT = 1, 2, 6
+_KEY, _DATA, _COMMENT, _KEY_END = 1, 2, 6, 10
 _VERDICT_CODE, _VERDICT_CHAIN = 1, 2
 _GOTO: Final = -4
 _IN_ONE_MESSAGE: Final = 65_000  # bytes; the length of an attribute has sixteen bits
@@ -49,9 +49,13 @@ class Element:
     data: bytes = b""
     chain: str = ""
     comment: str = ""
+    end: bytes = b""
+    """Last key of a range, in a set of concatenated ranges."""
 
     def packed(self, *, key_only: bool = False) -> bytes:
         made = _nested(_KEY, wire.attribute(_VALUE, self.key))
+        if self.end:
+            made += _nested(_KEY_END, wire.attribute(_VALUE, self.end))
         if key_only:
             return _nested(_ELEMENT, made)
         if self.chain:
@@ -69,8 +73,10 @@ class Element:
 class Transaction:
     """Changes of one table, all or nothing."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, *, exclusive: bool = True) -> None:
+        """Without `exclusive`, adding an element of a set that is there already changes nothing."""
         self._table = table
+        self._adding = wire.MessageFlag.CREATE | (wire.MessageFlag.EXCLUSIVE if exclusive else 0)
         self._requests: list[tuple[int, bytes]] = []
 
     def __bool__(self) -> bool:
@@ -91,7 +97,7 @@ class Transaction:
 
     def packed(self) -> bytes:
         """Encode the batch. Requests are numbered from 2; the last one, `last`, asks for an answer."""
-        flags = {NEW_ELEMENT: wire.MessageFlag.CREATE | wire.MessageFlag.EXCLUSIVE, DELETE_ELEMENT: 0}
+        flags = {NEW_ELEMENT: self._adding, DELETE_ELEMENT: 0}
         made = [wire.request(BATCH_BEGIN, 0, _general(0, 10), 1)]
         for number, (kind, body) in enumerate(self._requests, 2):
             answer = wire.MessageFlag.ACK if number == self.last else 0
@@ -125,6 +131,11 @@ def elements(datagrams: list[bytes]) -> Iterator[dict[int, memoryview]]:
 
 def key_of(element: dict[int, memoryview]) -> bytes:
     return bytes(wire.attributes(element[_KEY], 0)[_VALUE])
+
+
+def end_of(element: dict[int, memoryview]) -> bytes:
+    """Last key of a range; empty for a single element."""
+    return bytes(wire.attributes(element[_KEY_END], 0)[_VALUE]) if _KEY_END in element else b""
 
 
 def data_of(element: dict[int, memoryview]) -> bytes:
