@@ -12,6 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
+from holdfast.cli.change.inventory import InventorySession
+from holdfast.inventory.api import DatabaseAway
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.manifest.read import ManifestRefused, read
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
@@ -61,11 +65,12 @@ def test_a_file_is_applied_shown_and_applied_again_without_effect(run: Hand) -> 
     again = run("apply", "-f", run.file(FLEET))
     assert (again.stdout, again.stderr) == ("", "3 unchanged\n")
     shown = run("get", "endpoints").stdout.splitlines()
-    assert shown[0].split() == ["NAME", "ENDPOINT", "HOST", "WORKLOAD", "ADDRESSES", "INTERFACE"]
-    assert shown[1].split() == ["holdfast-web-eth0", "eth0", "r1", "web", "10.28.0.7/32"]
+    assert shown[0].split() == ["NAME", "HOST", "ADDRESSES", "INTERFACE"]
+    assert shown[1].split() == ["holdfast-web-eth0", "r1", "10.28.0.7/32"]
 
 
 SITE = """
+- {kind: host, name: r1}
 - {kind: network, name: red, spec: {prefixes: [10.28.0.0/16, "fd5f::/64"]}}
 - kind: endpoint
   network: red
@@ -87,7 +92,7 @@ def test_networks_and_frontends_are_applied_shown_and_applied_again_without_effe
     told = run("apply", "-f", run.file(SITE))
     assert told.stdout.splitlines()[-1] == "frontend web created", told.stderr
     again = run("apply", "-f", run.file(SITE))
-    assert (again.stdout, again.stderr) == ("", "6 unchanged\n")
+    assert (again.stdout, again.stderr) == ("", "7 unchanged\n")
     shown = run("get", "frontends").stdout.splitlines()
     assert shown[1].split() == ["web", "203.0.113.10", "tcp", "80", "web-1", "web-2"]
     assert run("get", "networks").stdout.splitlines()[1].split() == ["red", "10.28.0.0/16", "fd5f::/64"]
@@ -224,7 +229,8 @@ def test_without_tables_the_command_that_creates_them_is_named(tmp_path: Path) -
     assert "run holdfast inventory init" in told.stderr
 
 
-def test_without_an_inventory_the_setting_is_named() -> None:
+def test_without_an_inventory_the_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a lab in the clone would be used
     told = CliRunner().invoke(main, ["get", "hosts"])
     assert (told.exit_code, "set inventory.database" in told.stderr) == (1, True)
 
@@ -306,7 +312,7 @@ def test_waiting_without_a_syncer_ends_with_a_sentence(run: Hand) -> None:
         ("kind: migration\nspec: {to: r}", "f:1: is a migration without a name"),
         ("kind: migration\nname: holdfast-w-e", "f:1: spec: object missing required field `to`"),
         ("kind: migration\nname: holdfast-w-e\nspec: {to: a/b}", "f:1: 'a/b' has a slash in it"),
-        ("kind: migration\nname: holdfast-w-e\nspec: {form: r}", "f:1: has an unknown field form"),
+        ("kind: migration\nname: holdfast-w-e\nspec: {form: r}", "f:3: has an unknown field form"),
         ("kind: migration\nname: holdfast-w-e\nlabels: {a: b}", "has labels, which a migration does not carry"),
         ("hello", "f:1: is not an object"),
         ("{", "f:1:"),
@@ -319,6 +325,55 @@ def test_every_problem_of_a_manifest_names_its_line(text: str, words: str) -> No
     assert words in str(refused.value)
 
 
+def test_a_database_that_does_not_exist_is_named_and_not_created(tmp_path: Path) -> None:
+    hand = Hand(tmp_path)
+    told = hand("get", "hosts")
+    assert (told.exit_code, "its file does not exist" in told.stderr) == (1, True)
+    assert list(tmp_path.glob("*.db*")) == []
+
+
+def test_init_makes_no_folder(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["inventory", "init", "--set", f"inventory.database=sqlite:///{tmp_path}/a/b.db"])
+    assert (told.exit_code, f"folder {tmp_path}/a does not exist: create it" in told.stderr) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_may_have_several_documents(run: Hand) -> None:
+    file = run.file("kind: host\nname: r1\n---\n- kind: host\n  name: r2\n---\n# nothing\n---\nkind: host\nname: r3\n")
+    assert run("apply", "-f", file).stdout.splitlines() == ["host r1 created", "host r2 created", "host r3 created"]
+
+
+def test_all_problems_of_a_file_come_at_once_each_at_its_line() -> None:
+    text = """\
+- kind: host
+  name: r1
+  spec: {bgp: {ipv4Addres: 192.0.2.1/24}, adresses: [{adress: 192.0.2.1}]}
+- kind: hst
+  name: r2
+---
+kind: endpoint
+spec:
+  node: r1
+  ipNetwork: [10.28.0.7]
+"""
+    with pytest.raises(ManifestRefused) as refused:
+        read(text, "f", Region())
+    assert str(refused.value).splitlines() == [
+        "f:3: has an unknown field ipv4Addres; did you mean ipv4Address?",
+        "f:3: has an unknown field adresses; did you mean addresses?",
+        f"f:4: names no kind of the inventory: write kind: {', '.join(kind.name for kind in KINDS)}",
+        "f:10: has an unknown field ipNetwork; did you mean ipNetworks?",
+        "f:7: spec: object missing required field `workload`",
+    ]
+
+
+@pytest.fixture
+def no_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of these tests has an address that is not ours: nothing may be sent there."""
+    monkeypatch.setattr(InventorySession, "drained", lambda _session: {})
+
+
+@pytest.mark.usefixtures("no_drains")
 @pytest.mark.parametrize(
     ("address", "part"),
     [
@@ -334,6 +389,38 @@ def test_apply_refuses_an_address_that_would_cut_hosts_off(run: Hand, address: s
     assert part in refused.stderr
 
 
+@pytest.mark.usefixtures("no_drains")
 def test_apply_accepts_the_address_of_the_store_if_it_is_allowed_exactly(run: Hand) -> None:
     settings = ["--set", "store.endpoints=[http://10.28.0.7:2379]", "--set", "agent.allowed_prefixes=[10.28.0.7/32]"]
     assert run("apply", "-f", run.file(FLEET), *settings).exit_code == 0
+
+
+def test_a_database_that_does_not_answer_ends_a_command_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_arguments: object) -> None:
+        raise DatabaseAway("connection refused")
+
+    monkeypatch.setattr(Editor, "objects", refused)
+    told = CliRunner().invoke(main, ["get", "hosts", "--set", "inventory.database=sqlite:////tmp/none.db"])
+    assert told.exit_code == 3
+    assert "connection refused" in told.stderr
+
+
+@pytest.mark.parametrize(("name", "data", "why"), [("none", None, "No such file"), ("bytes", b"\x9b", "is not text")])
+def test_a_file_that_cannot_be_read_is_one_sentence(run: Hand, name: str, data: bytes | None, why: str) -> None:
+    if data is not None:
+        (run.folder / name).write_bytes(data)
+    told = run("apply", "-f", str(run.folder / name))
+    assert told.exit_code == 1
+    assert f"{name} cannot be read: " in told.stderr
+    assert why in told.stderr
+    assert "Errno" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [(["hosts"], "no hosts in the inventory"), (["endpoints", "--network", "red"], "no endpoints on network red in")],
+)
+def test_an_empty_list_says_so(run: Hand, words: list[str], note: str) -> None:
+    told = run("get", *words)
+    assert told.exit_code == 0
+    assert note in told.stderr

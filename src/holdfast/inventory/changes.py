@@ -16,7 +16,8 @@ from holdfast.model.calico.host import HOST, REGION_LABEL
 
 
 class EditRefused(Exception):
-    """The request was refused and nothing was changed. The message is one sentence: the problem, and the fix."""
+    """The request was refused and nothing was changed. The message has a sentence for each problem, with its fix, on a
+    line of its own."""
 
 
 class ChangeKind(Enum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy import Engine
@@ -21,7 +22,7 @@ from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.inventory.sql.trial import try_database
 from holdfast.inventory.sql.wake import Waker, waker
 from holdfast.model.base.region import Region
-from holdfast.runtime.config_file import read_secret
+from holdfast.runtime.config_file import file_path, read_secret
 
 NotifyArrival = Callable[[dict[str, str]], Awaitable[str | None]]
 """Sends one notification of a live migration that has arrived. Returns what went wrong, if anything did."""
@@ -98,8 +99,9 @@ def open_backend(config: InventorySettings, region: Region) -> InventoryBackend:
 _EXTRA = "install holdfast[server,openstack] into the environment of Neutron"
 
 
-def configured_engine(config: InventorySettings) -> Engine:
-    """An engine for the configured database, not connected yet. Raises `NoInventory`, `SecretRefused` or ValueError."""
+def configured_engine(config: InventorySettings, *, create: bool = False) -> Engine:
+    """An engine for the configured database, not connected yet; `create` makes the file of SQLite, in a folder that
+    exists. Raises `NoInventory`, `SecretRefused` or ValueError."""
     if config.database is None:
         raise NoInventory(
             "no inventory is configured: set inventory.database, such as sqlite:////var/lib/holdfast/inventory.db"
@@ -107,4 +109,8 @@ def configured_engine(config: InventorySettings) -> Engine:
     if config.is_neutron:
         raise NoInventory("the inventory is Neutron's: change it through Neutron, and see holdfast openstack check")
     password = read_secret(config.password_file, os.environ) if config.password_file else None
-    return open_engine(database_url(config.database, password))
+    ca_file = str(file_path(config.ca_file, os.environ)) if config.ca_file else None
+    url = database_url(config.database, password, ca_file)
+    if create and url.get_backend_name() == "sqlite" and not (folder := Path(str(url.database)).parent).is_dir():
+        raise NoInventory(f"folder {folder} does not exist: create it, for the user that holdfast server runs as")
+    return open_engine(url, create=create)

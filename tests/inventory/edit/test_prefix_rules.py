@@ -6,9 +6,12 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
+from holdfast.cli.change.inventory import prefix_rules
+from holdfast.config import Config
 from holdfast.inventory.changes import EditRefused, WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.edit.rules import PrefixRules
+from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.fleet.network import NETWORK, Network
 from holdfast.model.fleet.prefix_policy import parsed
@@ -29,7 +32,12 @@ def strict(engine: Engine) -> Editor:
 
 
 @pytest.mark.parametrize("prefix", ["0.0.0.0/0", "127.0.0.1/32", "169.254.1.1/32", f"{STORE}/32", "192.0.2.0/24"])
-@fault("N21", without="holdfast.inventory.edit.rules:refuse_prefixes")
+@fault(
+    "N21",
+    without="holdfast.inventory.edit.rules:harmful_prefixes",
+    returns=[],
+    sees=(pytest.fail.Exception, "DID NOT RAISE EditRefused"),
+)
 def test_N21_an_endpoint_that_would_cut_hosts_off_is_refused_and_nothing_is_changed(
     strict: Editor, prefix: str
 ) -> None:
@@ -38,6 +46,18 @@ def test_N21_an_endpoint_that_would_cut_hosts_off_is_refused_and_nothing_is_chan
         strict.change([endpoint(7, address=prefix), endpoint(8)], who="alice")
     with pytest.raises(EditRefused, match="nothing to undo"):
         strict.undo(endpoint(8).kind, "holdfast-w8-eth0", who="alice")
+
+
+@pytest.mark.parametrize("device", ["lo", "holdfast4"])
+def test_an_endpoint_with_a_device_of_every_host_as_its_interface_is_refused(engine: Engine, device: str) -> None:
+    editor = Editor(engine, REGION, prefixes=prefix_rules(Config()))
+    made = endpoint(7)
+    assert isinstance(made.thing, Endpoint)
+    spec = msgspec.structs.replace(made.thing.spec, interface_name=device)
+    wrong = msgspec.structs.replace(made, thing=msgspec.structs.replace(made.thing, spec=spec))
+    with pytest.raises(EditRefused, match=f"cannot have the interface {device}, which every host has for itself"):
+        editor.change([wrong], who="alice")
+    editor.change([made], who="alice")
 
 
 def test_a_host_whose_address_an_endpoint_covers_is_refused(strict: Editor) -> None:

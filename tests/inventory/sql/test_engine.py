@@ -33,6 +33,15 @@ def test_a_connection_opened_on_a_read_only_file_is_dropped(tmp_path: Path) -> N
         assert SqlInventory(engine).waiting() == 1
 
 
+def test_nobody_else_reads_the_file_of_an_inventory(tmp_path: Path) -> None:
+    file = tmp_path / "inventory.db"
+    with fresh_engine(f"sqlite:///{file}") as engine, engine.connect() as open_connection:
+        Editor(engine, REGION).change([host(1)], who="alice")
+        open_connection.exec_driver_sql("SELECT 1")  # the log of changes exists while a connection is open
+        modes = {one.name: oct(one.stat().st_mode & 0o777) for one in tmp_path.iterdir()}
+    assert modes == {file.name: "0o600", f"{file.name}-wal": "0o600", f"{file.name}-shm": "0o600"}
+
+
 def test_a_database_without_an_encoding_works(postgres: Postgres) -> None:
     name = "ascii"
     postgres.query("postgres", f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0")
@@ -44,7 +53,12 @@ def test_a_database_without_an_encoding_works(postgres: Postgres) -> None:
 SOON = DatabaseTimeouts(wait=Duration(milliseconds=500))
 
 
-@fault("C25", without="holdfast.inventory.sql.engine:answer_within", returns=None)
+@fault(
+    "C25",
+    without="holdfast.inventory.sql.engine:answer_within",
+    returns=None,
+    sees=(pytest.fail.Exception, "DID NOT RAISE DatabaseAway"),
+)
 def test_C25_a_frozen_server_is_away_instead_of_keeping_a_worker_for_ever(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, inspect, text
 
+from holdfast.inventory import migrations
 from holdfast.inventory.api import DatabaseAway, Fence, ObservedRow
 from holdfast.inventory.changes import ChangeKind, EditRefused
 from holdfast.inventory.edit.editor import Editor
@@ -116,6 +120,43 @@ def test_changes_recorded_before_the_upgrade_get_their_new_keys(address: str) ->
         }
     finally:
         engine.dispose()
+
+
+def columns(engine: Engine) -> Mapping[tuple[str, str], tuple[str, bool, bool]]:
+    """Type of every column, whether it may be null, and whether a row can be written without it."""
+    shown = inspect(engine)
+    return {
+        (table, column["name"]): (
+            str(column["type"]),
+            column["nullable"],
+            column["nullable"] or column["default"] is not None,
+        )
+        for table in shown.get_table_names()
+        for column in shown.get_columns(table)
+    }
+
+
+def test_every_step_only_adds_so_that_the_version_before_reads_and_writes_on(address: str) -> None:
+    """A table may be added with any columns. What was there keeps its name, its type and whether it may be null; a new
+    column of an old table can be left out of an INSERT."""
+    steps = sorted(path.name[:4] for path in Path(migrations.__path__[0]).glob("versions/0*.py"))
+    assert len(steps) > 5
+    engine = open_engine(database_url(address))
+    seen = {}
+    try:
+        for step in steps:
+            migrate(engine, to=step)
+            seen[step] = columns(engine)
+    finally:
+        engine.dispose()
+    for before, after in pairwise(steps):
+        kept = {name: seen[after].get(name) for name in seen[before]}
+        assert kept == seen[before], f"{after} takes away what {before} has"
+        old_tables = {table for table, _ in seen[before]}
+        added = {name: shape for name, shape in seen[after].items() if name not in seen[before]}
+        assert [
+            name for name, (_, _, can_be_left_out) in added.items() if name[0] in old_tables and not can_be_left_out
+        ] == []
 
 
 def test_tables_of_an_earlier_version_raise_database_away_with_the_fix(address: str) -> None:

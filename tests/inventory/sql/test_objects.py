@@ -165,7 +165,7 @@ def test_a_waker_waits_for_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
         await ear.close()
 
     asyncio.run(scenario())
-    with pytest.raises(DatabaseAway, match="unable to open database file"):
+    with pytest.raises(DatabaseAway, match="its file does not exist, or may not be opened"):
         SqlInventory(engine).fleet()
 
 

@@ -17,6 +17,13 @@ def test_a_trial_leaves_nothing_behind(engine: Engine) -> None:
         assert connection.execute(text("SELECT count(*) FROM trials")).scalar() == 0
 
 
+def test_a_trial_leaves_the_fence_alone(postgres_engine: Engine) -> None:
+    """A follower that waited for the fence would look unable, and one that locked it would delay the leader."""
+    with postgres_engine.begin() as other:
+        other.execute(text("LOCK TABLE fence IN ACCESS EXCLUSIVE MODE"))
+        try_database(postgres_engine, "ctl-1")
+
+
 def test_a_database_that_takes_no_writes_fails_the_trial(engine: Engine) -> None:
     read_only = "SET default_transaction_read_only = on" if is_postgres(engine) else "PRAGMA query_only = ON"
 

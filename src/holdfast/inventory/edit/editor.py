@@ -35,6 +35,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import Migration
 
+_ANYWHERE = rules.Placement()
 _PORTION = 1_000
 """Rows per INSERT."""
 
@@ -55,22 +56,44 @@ class Editor:
         self._limits = limits or EditTimeouts()
 
     def change(
-        self, requests: Sequence[WantedObject], *, who: str, why: str = "", dry_run: bool = False
+        self,
+        requests: Sequence[WantedObject],
+        *,
+        who: str,
+        why: str = "",
+        dry_run: bool = False,
+        placement: rules.Placement = _ANYWHERE,
     ) -> Sequence[Edit]:
         """Apply the requests. Edits that follow from them come after those that were requested.
         Raises `EditRefused`, or `EditTimedOut` among them; nothing was changed then."""
         rules.refuse_repetition(requests)
         with self._editing(dry_run=dry_run) as connection:
-            return self._apply(connection, requests, who, why, dry_run)
+            return self._apply(connection, requests, who, why, dry_run, placement)
 
-    def move(self, name: str, to: str, *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
+    def move(
+        self,
+        name: str,
+        to: str,
+        *,
+        who: str,
+        why: str = "",
+        dry_run: bool = False,
+        placement: rules.Placement = _ANYWHERE,
+    ) -> Sequence[Edit]:
         """Move an endpoint to another host. Its other fields keep their current values, even if another operator has
         just changed them. Raises `EditRefused`."""
         with self._editing(dry_run=dry_run) as connection:
-            return self._apply(connection, [_moved(connection, name, to, self._region)], who, why, dry_run)
+            moved = _moved(connection, name, to, self._region)
+            return self._apply(connection, [moved], who, why, dry_run, placement)
 
     def _apply(
-        self, connection: Connection, requests: Sequence[WantedObject], who: str, why: str, dry_run: bool
+        self,
+        connection: Connection,
+        requests: Sequence[WantedObject],
+        who: str,
+        why: str,
+        dry_run: bool,
+        placement: rules.Placement,
     ) -> Sequence[Edit]:
         requests = live_migration.with_sources(connection, requests, self._region)
         stored = _stored(connection, requests)
@@ -79,7 +102,7 @@ class Editor:
         edits = [_decide(request, stored.get((request.kind.name, request.name)), now) for request in requests]
         edits += live_migration.ended(connection, edits)
         changes = [edit for edit in edits if edit.did is not ChangeKind.UNCHANGED]
-        rules.refuse(connection, changes, self._prefixes)
+        rules.refuse(connection, changes, self._prefixes, placement)
         if dry_run or not changes:
             return edits
         revisions = _write(connection, changes, who, why, now)

@@ -79,7 +79,7 @@ def _change(
         raise  # no object of them is at fault
     except EditRefused as error:
         if len(requests) == 1:
-            refused.append((requests[0], str(error)))
+            refused.append((requests[0], "; ".join(str(error).splitlines())))
             return
         middle = len(requests) // 2
         _change(editor, requests[:middle], who, why, edits, refused)

@@ -7,8 +7,9 @@ Batches are serialized (`editor`), so that two cannot be valid one by one and co
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -36,6 +37,8 @@ DOCUMENT_LIMIT = 1 << 20
 """Bytes. etcd refuses requests above 1.5 MiB, and a request holds more than the document."""
 KEY_LIMIT = 1_000
 """Bytes. PostgreSQL cannot index much longer ones."""
+_SHOWN = 20
+"""Sentences of one refusal."""
 
 
 def refuse_repetition(requests: Sequence[WantedObject]) -> None:
@@ -66,71 +69,110 @@ def refuse_foreign(
 
 @dataclass(frozen=True, slots=True)
 class PrefixRules:
-    """Addresses at which the store is reached, and prefixes that an operator allows all the same."""
+    """Addresses and devices that no endpoint may have: those at which the store is reached, but for prefixes that an
+    operator allows all the same, and devices of hosts."""
 
     stores: frozenset[str] = frozenset()
     allowed: frozenset[Prefix] = frozenset()
+    devices: frozenset[str] = frozenset({"lo"})
+    """Devices that every host has for itself: none of them leads to a workload."""
 
 
-def refuse(connection: Connection, changes: Sequence[Edit], prefixes: PrefixRules) -> None:
-    """Raise `EditRefused` for the first rule that these edits break."""
-    _refuse_oversized(changes)
-    refuse_prefixes(connection, changes, prefixes)
-    _refuse_taken(connection, changes)
-    _refuse_orphans(connection, changes)
-    _refuse_unknown_target(connection, changes)
-    _refuse_off_network(connection, changes)
-    _refuse_narrowed(connection, changes)
-    _refuse_contradiction(connection, changes)
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Rules for endpoints that an operator puts on a host. An import of what exists is bound by neither."""
+
+    drained: Mapping[str, str] = field(default_factory=dict)
+    """Drained hosts, each with who drained it and why."""
+    on_known_hosts: bool = False
 
 
-def _refuse_oversized(changes: Sequence[Edit]) -> None:
-    """Refuse what the store or the database could never accept."""
+def refuse(connection: Connection, changes: Sequence[Edit], prefixes: PrefixRules, placement: Placement) -> None:
+    """Raise `EditRefused` with everything that these edits break, one sentence per line."""
+    found = dict.fromkeys(_broken(connection, changes, prefixes, placement))
+    if found:
+        shown = [*itertools.islice(found, _SHOWN)]
+        raise EditRefused("\n".join([*shown, *([f"and {len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else [])]))
+
+
+def _broken(
+    connection: Connection, changes: Sequence[Edit], prefixes: PrefixRules, placement: Placement
+) -> Iterator[str]:
+    yield from _misplaced(connection, changes, placement)
+    yield from _oversized(changes)
+    yield from harmful_prefixes(connection, changes, prefixes)
+    yield from _reserved_devices(changes, prefixes.devices)
+    yield from _taken(connection, changes)
+    yield from _orphans(connection, changes)
+    yield from _unknown_targets(connection, changes)
+    yield from _off_network(connection, changes)
+    yield from _narrowed(connection, changes)
+    yield from _contradiction(connection, changes)
+
+
+def _misplaced(connection: Connection, changes: Sequence[Edit], placement: Placement) -> Iterator[str]:
+    """An endpoint is not put on a drained or unknown host, nor migrated to a drained one. One that is there may
+    change."""
+    put = [edit for edit in changes if edit.thing is not None and edit.did in (ChangeKind.CREATED, ChangeKind.MOVED)]
+    for edit in put:
+        host = "" if edit.thing is None else host_of(edit.thing)
+        if host in placement.drained:
+            yield (
+                f"{edit.kind.name} {edit.name} cannot go to host {host}, which is drained by "
+                f"{placement.drained[host]}: choose another host, or end the drain with holdfast undrain host {host}"
+            )
+    if placement.on_known_hosts:
+        endpoints = [edit for edit in put if isinstance(edit.thing, Endpoint)]
+        yield from _unknown_hosts(connection, changes, endpoints, "is on")
+
+
+def _oversized(changes: Sequence[Edit]) -> Iterator[str]:
+    """Objects that the store or the database could never accept."""
     for edit in changes:
         if len(edit.key) > KEY_LIMIT:
-            raise EditRefused(
+            yield (
                 f"{edit.kind.name} {edit.name[:60]}… has a key of {len(edit.key):,} bytes, and {KEY_LIMIT:,} is the "
                 "limit: shorten its name"
             )
         if edit.new is not None and len(edit.new) > DOCUMENT_LIMIT:
-            raise EditRefused(
+            yield (
                 f"{edit.kind.name} {edit.name} has {len(edit.new):,} bytes, and the store accepts "
                 f"{DOCUMENT_LIMIT:,} at most: split it into several objects"
             )
 
 
-def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
+def _taken(connection: Connection, changes: Sequence[Edit]) -> Iterator[str]:
     """An address has one owner. Objects that this batch changes have released theirs."""
     owners: dict[str, tuple[str, str]] = {}
     for edit in changes:
         owner = (edit.kind.name, edit.name)
         for address in addresses_of(edit.thing) if edit.thing is not None else ():
             if owners.setdefault(address, owner) != owner:
-                raise _taken(address, owner, owners[address])
+                yield _is_taken(address, owner, owners[address])
     changed = {(edit.kind.name, edit.name) for edit in changes}
     for batch in batches(sorted(owners)):
         for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(batch))):
             if (row.kind, row.name) not in changed:
-                raise _taken(row.address, owners[row.address], (row.kind, row.name))
+                yield _is_taken(row.address, owners[row.address], (row.kind, row.name))
 
 
-def refuse_prefixes(connection: Connection, changes: Sequence[Edit], rules: PrefixRules) -> None:
-    """Refuse prefixes that would cut hosts off: default, loopback, link-local and multicast ones, and those that cover
+def harmful_prefixes(connection: Connection, changes: Sequence[Edit], rules: PrefixRules) -> Iterator[str]:
+    """Prefixes that would cut hosts off: default, loopback, link-local and multicast ones, and those that cover
     an address of the store or of a host."""
     # protection: N21
     for edit in changes:
         for prefix in edit.thing.prefixes if isinstance(edit.thing, Network) else ():
-            _refuse_prefix(edit, prefix, forbidden(parsed(prefix)))
+            yield from _refused_prefix(edit, prefix, forbidden(parsed(prefix)))
     edits = [edit for edit in changes if isinstance(edit.thing, Endpoint)]
     policy = PrefixPolicy(dict.fromkeys(rules.stores, "an address of the store"), allowed=rules.allowed)
     for edit, prefix in _prefixes(edits):
-        _refuse_prefix(edit, prefix, policy.refusal(parsed(prefix)))
-    _refuse_covered_hosts(connection, changes, edits, rules)
+        yield from _refused_prefix(edit, prefix, policy.refusal(parsed(prefix)))
+    yield from _covered_hosts(connection, changes, edits, rules)
 
 
-def _refuse_covered_hosts(
+def _covered_hosts(
     connection: Connection, changes: Sequence[Edit], edits: Sequence[Edit], rules: PrefixRules
-) -> None:
+) -> Iterator[str]:
     """The same for addresses of hosts and prefixes of several addresses; a single address has one owner anyway."""
     hosts = [edit for edit in changes if isinstance(edit.thing, Host)]
     wide = [(edit, prefix) for edit, prefix in _prefixes(edits) if _is_wide(prefix)]
@@ -140,14 +182,14 @@ def _refuse_covered_hosts(
         found = {row.address: row.name for row in connection.execute(query) if row.name not in names}
         policy = _no_host_covered(found | _own_addresses(hosts), rules)
         for edit, prefix in wide:
-            _refuse_prefix(edit, prefix, policy.refusal(parsed(prefix)))
+            yield from _refused_prefix(edit, prefix, policy.refusal(parsed(prefix)))
     if hosts:
         policy, names = _no_host_covered(_own_addresses(hosts), rules), {edit.name for edit in edits}
         query = select(ADDRESSES).where(ADDRESSES.c.kind == ENDPOINT.name, ADDRESSES.c.address.contains("/"))
         for row in connection.execute(query):
             refusal = policy.refusal(parsed(row.address)) if row.name not in names else None
             if refusal is not None:
-                raise EditRefused(f"endpoint {row.name} has {row.address}, and {refusal.why}: change either of them")
+                yield f"endpoint {row.name} has {row.address}, and {refusal.why}: change either of them"
 
 
 def _no_host_covered(addresses: Mapping[str, str], rules: PrefixRules) -> PrefixPolicy:
@@ -158,6 +200,16 @@ def _no_host_covered(addresses: Mapping[str, str], rules: PrefixRules) -> Prefix
 
 def _own_addresses(hosts: Sequence[Edit]) -> dict[str, str]:
     return {address: edit.name for edit in hosts if edit.thing is not None for address in addresses_of(edit.thing)}
+
+
+def _reserved_devices(changes: Sequence[Edit], devices: frozenset[str]) -> Iterator[str]:
+    for edit in changes:
+        name = edit.thing.spec.interface_name if isinstance(edit.thing, Endpoint) else ""
+        if name in devices:
+            yield (
+                f"endpoint {edit.name} cannot have the interface {name}, which every host has for itself: "
+                "write the workload's in spec.interfaceName"
+            )
 
 
 def _prefixes(edits: Sequence[Edit]) -> Iterator[tuple[Edit, str]]:
@@ -171,51 +223,60 @@ def _is_wide(prefix: str) -> bool:
     return not prefix.endswith("/128" if ":" in prefix else "/32")
 
 
-def _refuse_prefix(edit: Edit, prefix: str, refusal: PrefixRefusal | None) -> None:
+def _refused_prefix(edit: Edit, prefix: str, refusal: PrefixRefusal | None) -> Iterator[str]:
     if refusal is not None:
-        raise EditRefused(f"{edit.kind.name} {edit.name} cannot have {prefix}: {refusal.why}; {refusal.way_out}")
+        yield f"{edit.kind.name} {edit.name} cannot have {prefix}: {refusal.why}; {refusal.way_out}"
 
 
-def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> EditRefused:
-    return EditRefused(
+def _is_taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> str:
+    return (
         f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; use another, or delete that one"
     )
 
 
-def _refuse_orphans(connection: Connection, changes: Sequence[Edit]) -> None:
-    """Refuse to delete a host or network that has endpoints, or a host that is the target of a migration."""
+def _orphans(connection: Connection, changes: Sequence[Edit]) -> Iterator[str]:
+    """A host or network that has endpoints is not deleted, nor a host that is the target of a migration."""
     for kind, column in ((HOST, OBJECTS.c.host), (NETWORK, OBJECTS.c.network)):
         for batch in batches([edit.name for edit in changes if edit.kind is kind and edit.did is ChangeKind.DELETED]):
             left = sorted(_untouched(connection, changes, column.in_(batch)), key=lambda row: row.kind != ENDPOINT.name)
-            if left:
-                raise _has_dependents(kind, left)
+            owners: dict[str, list[Row[Any]]] = {}
+            for row in left:
+                owners.setdefault(row.host if kind is HOST else row.network, []).append(row)
+            yield from (_has_dependents(kind, name, rows) for name, rows in owners.items())
 
 
-def _has_dependents(kind: Kind[Any, Any], left: Sequence[Row[Any]]) -> EditRefused:
+def _has_dependents(kind: Kind[Any, Any], name: str, left: Sequence[Row[Any]]) -> str:
     first, count = left[0], sum(row.kind == left[0].kind for row in left)
     more = f" and {count - 1:,} more" if count > 1 else ""
-    where = first.host if kind is HOST else first.network
     if first.kind == ENDPOINT.name:
-        return EditRefused(f"{kind.name} {where} has endpoints ({first.name}{more}): move or delete them first")
-    return EditRefused(
-        f"{kind.name} {where} is the target of migrations ({first.name}{more}): delete or redirect them first"
-    )
+        return f"{kind.name} {name} has endpoints ({first.name}{more}): move or delete them first"
+    return f"{kind.name} {name} is the target of migrations ({first.name}{more}): delete or redirect them first"
 
 
-def _refuse_unknown_target(connection: Connection, changes: Sequence[Edit]) -> None:
+def _unknown_targets(connection: Connection, changes: Sequence[Edit]) -> Iterator[str]:
     """The target host of a migration must exist: no agent could report the arrival otherwise."""
-    targets = {edit.name: host_of(edit.thing) for edit in changes if isinstance(edit.thing, Migration)}
-    hosts = {row.name for row in rows_named(connection, HOST, sorted(set(targets.values())))} if targets else set()
+    migrations = [edit for edit in changes if isinstance(edit.thing, Migration)]
+    yield from _unknown_hosts(connection, changes, migrations, "goes to")
+
+
+def _unknown_hosts(
+    connection: Connection, changes: Sequence[Edit], placed: Sequence[Edit], relation: str
+) -> Iterator[str]:
+    """Edits whose host is neither stored nor part of these changes."""
+    wanted_hosts = sorted({host_of(edit.thing) for edit in placed if edit.thing is not None})
+    hosts = {row.name for row in rows_named(connection, HOST, wanted_hosts)} if wanted_hosts else set()
     hosts |= {edit.name for edit in changes if edit.kind is HOST and edit.thing is not None}
     hosts -= {edit.name for edit in changes if edit.kind is HOST and edit.thing is None}
-    for name, host in targets.items():
+    for edit in placed:
+        host = host_of(edit.thing) if edit.thing is not None else ""
         if host not in hosts:
-            raise EditRefused(
-                f"migration {name} goes to host {host}, which is not in the inventory: apply that host as well"
+            yield (
+                f"{edit.kind.name} {edit.name} {relation} host {host}, which is not in the inventory: "
+                "apply that host as well"
             )
 
 
-def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None:
+def _off_network(connection: Connection, changes: Sequence[Edit]) -> Iterator[str]:
     """The network of an endpoint must exist and contain its addresses."""
     edits = [edit for edit in changes if network_named(edit.thing)]
     if not edits:
@@ -224,43 +285,42 @@ def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None
     for edit in edits:
         name = network_named(edit.thing)
         if name not in networks:
-            raise EditRefused(
+            yield (
                 f"endpoint {edit.name} is on network {name}, which is not in the inventory: apply that network as well"
             )
-        _refuse_outside(edit.name, edit.thing, name, networks[name])
+        else:
+            yield from _outside(edit.name, edit.thing, name, networks[name])
 
 
-def _refuse_narrowed(connection: Connection, changes: Sequence[Edit]) -> None:
+def _narrowed(connection: Connection, changes: Sequence[Edit]) -> Iterator[str]:
     """A changed network must still contain the addresses of all its endpoints."""
     changed = {edit.name: edit.thing for edit in changes if edit.kind is NETWORK and edit.did is ChangeKind.CHANGED}
     for batch in batches(sorted(changed)):
         for row in _untouched(connection, changes, OBJECTS.c.network.in_(batch)):
             endpoint, network = ENDPOINT.decode(row.key, row.doc), changed[row.network]
             if not isinstance(endpoint, Bad) and isinstance(network, Network):
-                _refuse_outside(row.name, endpoint, row.network, network)
+                yield from _outside(row.name, endpoint, row.network, network)
 
 
-def _refuse_outside(name: str, endpoint: Any, of: str, network: Network) -> None:
+def _outside(name: str, endpoint: Any, of: str, network: Network) -> Iterator[str]:
     for address in endpoint.spec.ip_networks:
         if not network.has(address):
-            raise EditRefused(
+            yield (
                 f"endpoint {name} has {address}, which is not within network {of} ({' '.join(network.prefixes)}): "
                 "choose another address, or add a prefix to the network"
             )
 
 
-def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> None:
+def _contradiction(connection: Connection, changes: Sequence[Edit]) -> Iterator[str]:
     """Frontends, backends and health checks must be valid together."""
     if not any(edit.kind in SERVING for edit in changes):
         return
-    for edit in changes:
-        if isinstance(edit.thing, StoredSection):
-            wrong = unfit(edit.thing)
-            if wrong is not None:
-                raise EditRefused(f"{edit.kind.name} {edit.name}: {wrong}")
-    conflict = _conflict(_served(connection, changes))
+    sections = [(edit, unfit(edit.thing)) for edit in changes if isinstance(edit.thing, StoredSection)]
+    wrong = [f"{edit.kind.name} {edit.name}: {sentence}" for edit, sentence in sections if sentence is not None]
+    yield from wrong
+    conflict = None if wrong else _conflict(_served(connection, changes))
     if conflict is not None:
-        raise EditRefused(f"nothing was changed: {conflict}")
+        yield f"nothing was changed: {conflict}"
 
 
 def _conflict(served: Iterator[tuple[Kind[Any, Any], str, Any]]) -> str | None:

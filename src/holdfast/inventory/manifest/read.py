@@ -1,4 +1,5 @@
-"""Manifests for `holdfast apply`: one object or a list of them, in YAML or JSON. Every error names its line.
+"""Manifests for `holdfast apply`: objects or lists of them, in JSON or one or several documents of YAML. Every error
+names its line, and all errors come at once.
 
     - kind: host
       name: r12-01
@@ -16,10 +17,11 @@ never its looks. Unknown fields are refused: a misspelt one would be lost in sil
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from holdfast.config.loading.section import Notes, read_section, unfit
 from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, parse
@@ -62,7 +64,7 @@ class _Wrong(Exception):
 
 def read(text: str, file: str, region: Region) -> Sequence[WantedObject]:
     """Read the requests of a file, in its order. Raises `ManifestRefused` with all problems."""
-    document = parse(text)
+    document = parse(text, several=True)
     faults = list(document.faults)
     found: list[WantedObject] = []
     lines: dict[tuple[str, str], int] = {}
@@ -89,13 +91,42 @@ def _message(fault: Fault) -> str:
 def _requests(node: Node, region: Region, faults: list[Fault]) -> Sequence[WantedObject]:
     given = _plain(node)
     kind = _kind(given)
-    return _served(kind, node, region, faults) if kind in SERVING else [_wanted(kind, given, region)]
+    if kind in SERVING:
+        return _served(kind, node, region, faults)
+    assert isinstance(node, TableNode)
+    spec = next((value for key, value in node.entries if key.text == "spec"), None)
+    faults += unknown_fields(spec, inspect.type_info(_SPECS[kind.name]))
+    return [_wanted(kind, given, region)]
 
 
-def _objects(root: Node | None) -> Sequence[Node]:
-    if root is None:
-        return ()
-    return root.nodes if isinstance(root, ListNode) else (root,)
+def unknown_fields(node: Node | None, wanted_type: inspect.Type) -> Iterator[Fault]:
+    """Yield a fault for each field that its object does not have, however deep. Pure."""
+    match node, wanted_type:
+        case _, inspect.UnionType():
+            for one in wanted_type.types:
+                yield from unknown_fields(node, one)
+        case TableNode(), inspect.StructType():
+            known = {field.encode_name: field.type for field in wanted_type.fields}
+            for key, value in node.entries:
+                if key.text in known:
+                    yield from unknown_fields(value, known[key.text])
+                else:
+                    yield Fault("", key.mark, f"has an unknown field {key.text}{closest(key.text, list(known))}")
+        case TableNode(), inspect.DictType():
+            for _, value in node.entries:
+                yield from unknown_fields(value, wanted_type.value_type)
+        case ListNode(), inspect.VarTupleType() | inspect.ListType():
+            for each in node.nodes:
+                yield from unknown_fields(each, wanted_type.item_type)
+
+
+def _objects(documents: Node | None) -> Iterator[Node]:
+    """Yield the objects of all documents; a list is flattened, and an empty document has none."""
+    for root in documents.nodes if isinstance(documents, ListNode) else ():
+        if isinstance(root, ListNode):
+            yield from root.nodes
+        elif not (isinstance(root, ScalarNode) and root.is_empty):
+            yield root
 
 
 def _plain(node: Node) -> Any:
@@ -127,7 +158,6 @@ def _wanted(kind: Kind[Any, Any], given: Any, region: Region) -> WantedObject:
     spec = given.get("spec") or {}
     if not isinstance(spec, dict):
         raise _Wrong("has a spec that is not a mapping")
-    _refuse_unknown(spec, [field.encode_name for field in msgspec.structs.fields(_SPECS[kind.name])])
     name, thing = _thing(kind, given, spec, region)
     return wanted(kind, region, name, thing)
 

@@ -8,7 +8,9 @@ and never wait for the writer. MySQL is Neutron's database.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,17 +18,21 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import QueuePool
 
+from holdfast.config.sections.inventory import VERIFIED, database_options, stays_here
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.sql.silence import SilenceLimitedConnection
 from holdfast.model.base.time import Duration
 
 _UTF8 = {"client_encoding": "utf8"}
 """Without it, a server without an encoding (SQL_ASCII) would return text as bytes."""
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
+"""Certificates that a machine trusts: Debian's, Red Hat's, SUSE's. The OpenSSL in psycopg's wheels knows none."""
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 _CONNECT_S = 5
 _TIMEOUTS = ("55P03", "57014")
@@ -67,8 +73,8 @@ class Expired(Enum):
 _EXPIRED = {"55P03": Expired.LOCK, "57014": Expired.STATEMENT, _IDLE_TIMEOUT: Expired.IDLE}
 
 
-def database_url(address: str, password: str | None = None) -> URL:
-    """The URL of the database for SQLAlchemy. Raises ValueError with a sentence."""
+def database_url(address: str, password: str | None = None, ca_file: str | None = None) -> URL:
+    """The URL of the database for SQLAlchemy; a PostgreSQL elsewhere has to prove its name. Raises ValueError."""
     try:
         url = make_url(address)
     except ArgumentError as error:
@@ -82,15 +88,24 @@ def database_url(address: str, password: str | None = None) -> URL:
         raise ValueError("inventory.database must name a file: sqlite:////var/lib/holdfast/inventory.db")
     if backend == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
+        if ca_file is not None or not stays_here(address):
+            # protection: without it, libpq would go on unencrypted, with whoever answers
+            authorities = ca_file or database_options(address).get("sslrootcert") or _trusted_here()
+            url = url.update_query_dict({"sslmode": VERIFIED, "sslrootcert": authorities})
         return url if password is None else url.set(password=password)
     return url
 
 
-def open_engine(url: URL, limits: DatabaseTimeouts | None = None) -> Engine:
-    """An engine for the database at a URL, not connected yet."""
+def _trusted_here() -> str:
+    known = (ssl.get_default_verify_paths().cafile, *_BUNDLES)
+    return next((one for one in known if one and Path(one).is_file()), "system")
+
+
+def open_engine(url: URL, limits: DatabaseTimeouts | None = None, *, create: bool = True) -> Engine:
+    """An engine for the database at a URL, not connected yet. `create` makes the file of SQLite and its folder."""
     limits = limits or DatabaseTimeouts()
     if url.get_backend_name() == "sqlite":
-        return _sqlite(url, limits)
+        return _sqlite(url, limits, create=create)
     if url.get_backend_name() == "mysql":
         return _mysql(url, limits)
     arguments: dict[str, Any] = {
@@ -159,11 +174,22 @@ def session_options(limits: DatabaseTimeouts) -> str:
     return " ".join(f"-c {name}={milliseconds(value)}" for name, value in times.items())
 
 
-def _sqlite(url: URL, limits: DatabaseTimeouts) -> Engine:
-    with contextlib.suppress(OSError):  # SQLite reports the missing file at the first statement
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    arguments = {"timeout": limits.wait.total_seconds(), "check_same_thread": False, "isolation_level": None}
-    engine = create_engine(url, connect_args=arguments, poolclass=QueuePool)
+def _sqlite(url: URL, limits: DatabaseTimeouts, *, create: bool) -> Engine:
+    file = Path(str(url.database))
+    if create:
+        with contextlib.suppress(OSError):  # SQLite reports the missing file at the first statement
+            file.parent.mkdir(parents=True, exist_ok=True)
+    where = f"file:{quote(str(file))}?mode={'rwc' if create else 'rw'}"
+
+    def connect() -> sqlite3.Connection:
+        if create:
+            with contextlib.suppress(OSError):  # it exists, or SQLite reports why it cannot be made
+                # SQLite itself would make it readable to everybody; its log and index follow the mode of the file.
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        wait = limits.wait.total_seconds()
+        return sqlite3.connect(where, uri=True, timeout=wait, check_same_thread=False, isolation_level=None)
+
+    engine = create_engine(url, creator=connect, poolclass=QueuePool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", partial(_begin_sqlite, milliseconds(limits.wait)))
     event.listen(engine, "handle_error", _drop_read_only)
@@ -271,6 +297,8 @@ def message_of(error: DBAPIError) -> str:
         return f"its tables are missing or old ({words}): run neutron-db-manage --subproject holdfast upgrade heads"
     if sqlstate(error) == "42P01" or "no such table" in words:
         return "it has no tables yet: run holdfast inventory init"
+    if "unable to open database file" in words:
+        return "its file does not exist, or may not be opened: run holdfast inventory init, or check inventory.database"
     if sqlstate(error) == "42703" or "no such column" in words or "has no column" in words:
         return "its tables are from an earlier version: run holdfast inventory init"
     if is_lock_timeout(error):
