@@ -91,7 +91,12 @@ class Fleet:
         return found[0] if found and isinstance(found[0], Intent) else None
 
 
-@fault("C69", without="holdfast.runtime.intents.memory:pause_in_force", by=f"{__name__}:as_the_store_has_it")
+@fault(
+    "C69",
+    without="holdfast.runtime.intents.memory:pause_in_force",
+    by=f"{__name__}:as_the_store_has_it",
+    sees=(AssertionError, "pause is not None"),
+)
 @pytest.mark.parametrize("scope", [SYNCER, FLEET], ids=str)
 def test_C69_a_pause_stays_in_force_when_the_store_is_restored_to_before_it(tmp_path: Path, scope: Scope) -> None:
     async def scenario() -> None:
@@ -112,7 +117,12 @@ def as_the_store_has_it(stored: Intent | Bad | None, _remembered: object, *, in_
     return stored
 
 
-@fault("C69", without="holdfast.runtime.intents.etcd:valid_allows", by=f"{__name__}:every_allow")
+@fault(
+    "C69",
+    without="holdfast.runtime.intents.etcd:valid_allows",
+    by=f"{__name__}:every_allow",
+    sees=(AssertionError, r"allow_of\(fleet, fleet.one\) is None"),
+)
 def test_C69_allowances_that_came_back_with_a_backup_are_void(tmp_path: Path) -> None:
     async def scenario() -> None:
         fleet = Fleet(tmp_path)

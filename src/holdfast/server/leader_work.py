@@ -26,6 +26,7 @@ from holdfast.runtime.intents.etcd import EtcdIntents
 from holdfast.runtime.intents.store import shown_intents
 from holdfast.runtime.tasks import until_first
 from holdfast.server import server_name
+from holdfast.server.election.handover import FOLLOWING
 from holdfast.server.election.leadership import Leadership, Leading, while_leading
 from holdfast.store.api import Store
 
@@ -90,7 +91,7 @@ class LeaderWork(ABC):
 
     def follower_state(self) -> str:
         """State that the worker shows on a server that does not lead."""
-        return "following"
+        return FOLLOWING
 
     async def tick(self, *, following: bool) -> None:
         """Called every second; `following` is false while this server leads or its term's work is still stopping."""

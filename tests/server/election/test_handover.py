@@ -70,7 +70,12 @@ def test_a_database_that_is_unreachable_for_all_servers_causes_no_handover() -> 
     assert successor(ability, {"b": NO_DATABASE}, NOW + seconds(1_000)) is None
 
 
-@fault("C45", without="holdfast.server.election.handover:Ability.has_able_other", returns=True)
+@fault(
+    "C45",
+    without="holdfast.server.election.handover:Ability.has_able_other",
+    returns=True,
+    sees=(AssertionError, r'successor\(ability, \{"b": ABLE\}, back \+ ABLE_FOR - seconds\(1\)\)'),
+)
 def test_C45_a_database_that_is_back_for_a_follower_first_causes_no_handover_yet() -> None:
     ability, away = Ability(), {"b": NO_DATABASE}
     for age in range(600):
@@ -87,7 +92,12 @@ FAILED = msgspec.structs.replace(
 FAILED_TRIAL = msgspec.structs.replace(NO_DATABASE, workers={"syncer": WorkerHealth(healthy=False, state=TRIAL_FAILED)})
 
 
-@fault("C45", without="holdfast.server.election.handover:Ability.remembered_failure", returns="")
+@fault(
+    "C45",
+    without="holdfast.server.election.handover:Ability.remembered_failure",
+    returns="",
+    sees=(AssertionError, "not report.able"),
+)
 def test_C45_a_server_that_failed_as_leader_stays_unable_although_its_trials_succeed() -> None:
     ability = Ability().updated(FAILED, {}, NOW, leads=True)
     ability = ability.updated(FAILED, {}, NOW + seconds(1), leads=False)  # its work is being cancelled
@@ -103,6 +113,14 @@ def test_a_server_that_failed_as_leader_is_able_again_once_it_leads_with_success
     assert ability.failed
     ability = ability.updated(ABLE, {}, NOW + seconds(2), leads=True)
     assert not ability.updated(ABLE, {}, NOW + seconds(3), leads=False).failed
+
+
+def test_a_server_that_failed_as_leader_has_not_succeeded_by_being_elected_or_by_waiting_for_the_store() -> None:
+    ability = Ability().updated(FAILED, {}, NOW, leads=True).updated(ABLE, {}, NOW + seconds(1), leads=False)
+    for state, healthy in (("following", True), ("waiting: store", False)):
+        elected = msgspec.structs.replace(ABLE, workers={"syncer": WorkerHealth(healthy, state)})
+        ability = ability.updated(elected, {}, NOW + seconds(2), leads=True)
+        assert ability.updated(ABLE, {}, NOW + seconds(3), leads=False).failed
 
 
 def test_a_server_that_failed_as_leader_is_able_again_once_a_trial_that_failed_succeeds() -> None:

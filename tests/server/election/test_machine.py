@@ -224,6 +224,18 @@ def test_after_stepping_down_a_server_rests_and_then_follows_again() -> None:
     assert run(Tick(after(31)), state=state)[0].phase is ElectionPhase.FOLLOWING
 
 
+def test_a_server_is_no_candidate_from_its_decision_to_step_down_on() -> None:
+    state, _ = run(Leave(after(1), LossReason.STEPPED_DOWN, seconds(30)), state=led())
+    assert state.phase is ElectionPhase.RESIGNING
+    assert [machine.rests(state, after(at)) for at in (1, 30.9, 31)] == [True, True, False]
+
+
+def test_a_leader_that_could_not_prove_its_term_stays_a_candidate() -> None:
+    state, _ = run(Tick(after(11)), state=led())
+    assert state.phase is ElectionPhase.RESIGNING
+    assert not machine.rests(state, after(11))
+
+
 def test_each_handover_doubles_the_rest_up_to_ten_minutes() -> None:
     state, rests = led(), []
     now = after(1)

@@ -7,11 +7,15 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.control.server import SERVER, Server
+from holdfast.server.election.handover import HandoverRefused
 from holdfast.server.election.registrar import Registrar
 from holdfast.testing import FakeClient, Fate, World, simulate
+from holdfast.testing.fault import fault
 
 REGION = Region("r")
 TTL = seconds(15)
@@ -174,5 +178,47 @@ def test_withdrawing_from_a_store_that_is_away_is_not_an_error() -> None:
         await one.registrar.withdraw()
         await asyncio.sleep(16)
         assert holder(world) is None
+
+    scene(story)
+
+
+def test_the_servers_that_can_take_over_are_read_when_they_are_asked_for() -> None:
+    async def story(world: World) -> None:
+        one, two = Registered(world, "h1"), Registered(world, "h2", name="b", pid=8)
+        await one.registrar.register()
+        with pytest.raises(HandoverRefused, match="no other server is called b"):
+            await one.registrar.successors("a", "b")
+        with pytest.raises(HandoverRefused, match="a leads already"):
+            await one.registrar.successors("a", "a")
+        await two.registrar.register()
+        leases = set(world.store.leases)
+        assert await one.registrar.successors("a", "b") == await one.registrar.successors("a") == ["b"]
+        assert set(world.store.leases) == leases, "those that were tried are given back"
+
+    scene(story)
+
+
+async def not_checked(self: Registrar) -> None:
+    """Stands in for the check of space."""
+
+
+@fault(
+    "C35",
+    without="holdfast.server.election.registrar:Registrar._check_space",
+    by="tests.server.election.test_registrar:not_checked",
+    sees=(pytest.fail.Exception, "DID NOT RAISE HandoverRefused"),
+)
+def test_C35_nobody_can_take_over_while_the_store_is_out_of_space() -> None:
+    """No server could take the leadership, and the store needs a leader that compacts it."""
+
+    async def story(world: World) -> None:
+        one, two = Registered(world, "h1"), Registered(world, "h2", name="b", pid=8)
+        for each in (one, two):
+            await each.registrar.register()
+        world.store.run_out_of_space()
+        with pytest.raises(HandoverRefused, match="no other server can take over: the store is out of space"):
+            await one.registrar.successors("a", "b")
+        world.store.regain_space()
+        assert await one.registrar.successors("a", "b") == ["b"]
 
     scene(story)

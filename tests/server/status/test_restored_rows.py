@@ -66,7 +66,12 @@ class LeadingServer:
         self._identity.write(IdentityCell(self.term, 1, closed, self.node.clock.now(), changes))
 
 
-@fault("C61", without="holdfast.server.status.worker:has_verdict_ended", returns=False)
+@fault(
+    "C61",
+    without="holdfast.server.status.worker:has_verdict_ended",
+    returns=False,
+    sees=(AssertionError, r'here.rows\("endpoint"\).keys\(\) == before.keys\(\)'),
+)
 def test_C61_rows_that_a_restored_database_has_lost_are_written_when_the_verdict_ends(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         with status_harness(tmp_path) as here:

@@ -23,6 +23,7 @@ from holdfast.runtime.intents.etcd import SYNCER, EtcdIntents, server_intents
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.store.identity import read_identity, remember
+from holdfast.testing.store.link import Fate
 from tests.inventory.harness import REGION, endpoint, endpoint_name
 from tests.server.harness import SyncerHarness, at_once, syncer_harness
 
@@ -186,7 +187,23 @@ def test_without_the_store_a_pause_is_declined_in_one_sentence(here: SyncerHarne
         term.syncer.store.link.cut()  # type: ignore[attr-defined]
         await say(term, "pause", "migration")
 
-    with pytest.raises(Declined, match="not done, because it could not be stored: store is unreachable"):
+    with pytest.raises(Declined, match="not done, because the store cannot be read: store is unreachable"):
+        asyncio.run(scenario())
+
+
+def test_a_pause_whose_write_was_not_answered_is_not_called_undone(here: SyncerHarness) -> None:
+    async def scenario() -> None:
+        term = await here.settled()
+        link = term.syncer.store.link  # type: ignore[attr-defined]
+        link.next_calls(Fate.ANSWERED, count=2, of="txn")  # intents and identity are read before it
+        link.next_calls(Fate.REPLY_LOST, of="txn")
+        try:
+            await say(term, "pause", "migration")
+        finally:
+            await term.syncer.intents.refresh()
+            assert [one.why for one in term.syncer.intents.all()] == ["migration"]
+
+    with pytest.raises(Declined, match=r"it is not known whether it was stored .*: see holdfast get intents"):
         asyncio.run(scenario())
 
 

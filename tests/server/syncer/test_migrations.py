@@ -91,6 +91,7 @@ ARRIVAL = {(endpoint_key(1, on="r1"), False), (endpoint_key(1, on="r2"), True), 
     "C35",
     without="holdfast.server.syncer.keys:RegionKeys.workload",
     by="tests.server.syncer.without_protection:endpoints_alone",
+    sees=(AssertionError, r"asyncio.run\(scenario\(\)\) == \[ARRIVAL\]"),
 )
 def test_C35_an_arrival_is_one_transaction_with_the_end_of_its_migration(here: SyncerHarness) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:

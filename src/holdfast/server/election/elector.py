@@ -407,12 +407,18 @@ class Elector:
 
     async def _proven(self, effect: Renew) -> bool:  # protection: C11
         """C11: an old etcd acknowledges the renewal of a revoked lease; only this transaction proves the term."""
-        ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
+        ours = self._is_ours(effect)
         try:
-            return (await self._store.txn([ours], [Put(self._key, self._value(), effect.lease)])).succeeded
+            return (await self._store.txn(ours, [Put(self._key, self._value(), effect.lease)])).succeeded
         except NoSpace:
             # C35: a store that is out of space still renews and compares, and needs a leader all the more.
-            return (await self._store.txn([ours], [Get(self._key)])).succeeded
+            return (await self._store.txn(ours, [Get(self._key)])).succeeded
+
+    def _is_ours(self, effect: Renew | Resign) -> Sequence[Compare]:  # protection: C42
+        """C42: compares that the leader key is that of this term. In a restored store the term of another server may
+        have the same number, but never the same lease."""
+        term = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
+        return [term, Compare(self._key, Aspect.LEASE, effect.lease)]
 
     async def _clear(self, effect: Clear) -> Event:
         same = Compare(self._key, Aspect.MOD_REVISION, effect.mod_revision)
@@ -423,8 +429,8 @@ class Elector:
         return machine.LeaderRead(self._now(), await self._seen())
 
     async def _resign(self, effect: Resign) -> Event:
-        ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        await self._delete_key([ours], effect.term, effect.why.value, await self._reservation(effect.successor))
+        ours, reservation = self._is_ours(effect), await self._reservation(effect.successor)
+        await self._delete_key(ours, effect.term, effect.why.value, reservation)
         await self._store.revoke(effect.lease)
         return machine.Resigned(self._now())
 

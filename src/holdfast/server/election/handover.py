@@ -42,6 +42,8 @@ ABLE_FOR = Duration(seconds=10)
 """Twice the longest time between two attempts of a worker that waits for the database."""
 
 
+FOLLOWING: Final = "following"
+"""State of a worker that does not do a leader's work; a leader shows it for a moment, until that has begun."""
 TRIAL_FAILED: Final = "waiting: database (trial)"
 """State of a follower's syncer whose trial failed. A leader's differs, and is shown for a moment after its term."""
 _STORE_AWAY: Final = "waiting: store"
@@ -66,9 +68,13 @@ class Ability:
         return Ability(
             NEVER if own.works else self.unable_since or now,
             self.other_since or now if other else NEVER,
-            leader_failure(own) if leads else self.remembered_failure(own, reproduced=reproduced),
+            self.failure_of_leader(own) if leads else self.remembered_failure(own, reproduced=reproduced),
             reproduced,
         )
+
+    def failure_of_leader(self, own: Server) -> str:
+        """Return the failure of a leader. An earlier one stands while its work has not begun or waits for the store."""
+        return leader_failure(own) or ("" if own.works and _has_begun(own) else self.failed)
 
     def remembered_failure(self, own: Server, *, reproduced: bool) -> str:  # protection: C45
         """C45: return the failure as leader until it is refuted."""
@@ -77,6 +83,10 @@ class Ability:
     def has_able_other(self, now: Instant, able_for: Duration) -> bool:  # protection: C45
         """C45: return whether another server has been able for longer than this one needs to notice that it is, too."""
         return bool(self.other_since) and now - self.other_since >= able_for
+
+
+def _has_begun(own: Server) -> bool:
+    return all(worker.state != FOLLOWING for worker in own.workers.values())
 
 
 def _has_failed_trial(own: Server) -> bool:

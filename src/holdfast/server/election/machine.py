@@ -455,9 +455,15 @@ def _settle(state: Election, now: Instant) -> Election:
     """Phase of a server that does not lead: it follows, unless there is a reason not to campaign."""
     if LossReason.STOPPED in state.withheld:
         return replace(state, phase=ElectionPhase.STOPPED)
-    if state.withheld or now < state.rest_until:
+    if rests(state, now):
         return replace(state, phase=ElectionPhase.RESTING)
     return replace(state, phase=ElectionPhase.FOLLOWING)
+
+
+def rests(state: Election, now: Instant) -> bool:
+    """Return whether this server is no candidate. It is none from the decision to step down on, so that others know it
+    when they take over, and not only once the key is given back."""
+    return bool(state.withheld) or now < state.rest_until
 
 
 def _rest(state: Election, event: Leave) -> Election:

@@ -17,13 +17,16 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.server import SERVER, Server
-from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, Store, StoreAway, StoreError
+from holdfast.server.election.handover import HandoverRefused, able_successors
+from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, NoSpace, Store, StoreAway, StoreError
 from holdfast.store.lease import LeasedKey
 
 log = structlog.get_logger(__name__)
 
 RENEWALS = 3
 """Renewals per TTL."""
+_ATTEMPT_TTL = Duration(seconds=5)
+"""TTL of a lease that only shows that the store grants one."""
 
 
 class Registrar:
@@ -52,16 +55,24 @@ class Registrar:
         self._on_name_taken = on_name_taken
         self._revision = 0
         """Create-revision of our key; 0: the name is not ours."""
+        self._changed = asyncio.Event()
         self.others: dict[str, Server] = {}
 
     async def run(self) -> None:
         while True:
+            self._changed.clear()
             try:
                 await self.register()
                 await self.read_others()
             except (StoreAway, StoreError) as error:
                 log.debug("cannot register; retrying", server=self._name, error=str(error))
-            await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
+            with suppress(TimeoutError):
+                async with asyncio.timeout((self._ttl / RENEWALS).total_seconds()):
+                    await self._changed.wait()
+
+    def publish(self) -> None:
+        """Renew the entry at once: what it says about this server has changed, and others decide by it."""
+        self._changed.set()
 
     async def withdraw(self) -> None:
         """Give the name back, at a clean stop. If that fails, its lease expires."""
@@ -125,6 +136,26 @@ class Registrar:
                 if not isinstance(name, Bad) and not isinstance(server, Bad) and name != self._name:
                     others[name] = server
         self.others = others
+
+    async def successors(self, leader: str, to: str = "") -> list[str]:
+        """Return the servers that can take over from this leader now, only `to` if it is given. Raises
+        `HandoverRefused` if there is none, `StoreAway` or `StoreError`."""
+        if to == leader:
+            raise HandoverRefused(f"{to} leads already")
+        if leader != self._name:
+            await self.register()  # the leader checks again, by our entry
+        await self.read_others()
+        servers = {**self.others, self._name: self._report()}
+        able = able_successors({name: one for name, one in servers.items() if name != leader}, to)
+        await self._check_space()
+        return able
+
+    async def _check_space(self) -> None:  # protection: C35
+        """C35: a store that is out of space grants no lease, so nobody could take over, and it needs a leader."""
+        try:
+            await self._store.revoke(await self._store.grant(_ATTEMPT_TTL))
+        except NoSpace as full:
+            raise HandoverRefused(f"no other server can take over: {full}") from full
 
 
 def _process(server: Server) -> tuple[str, str, str, int]:

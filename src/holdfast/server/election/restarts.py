@@ -38,7 +38,7 @@ class RestartRequests:
     async def send(self, server: str, asked: RestartRequest, others: Mapping[str, Server]) -> str:
         """Ask another server. Raises `Declined` if there is no such server or worker, `StoreAway` or `StoreError`."""
         if server not in others:
-            raise Declined(f"no server {server} is registered; there are: {', '.join(sorted(others)) or 'no others'}")
+            raise Declined(f"no other server is called {server}; there are: {', '.join(sorted(others)) or 'none'}")
         known = ("elector", *sorted(others[server].workers))
         if asked.worker not in known:
             raise Declined(f"{server} has no worker {asked.worker!r}; there are: {', '.join(known)}")

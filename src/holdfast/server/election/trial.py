@@ -15,7 +15,7 @@ import structlog
 
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
-from holdfast.server.election.handover import TRIAL_FAILED
+from holdfast.server.election.handover import FOLLOWING, TRIAL_FAILED
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ class TrialState(Enum):
 
     UNTRIED = "starting"
     FAILED = TRIAL_FAILED
-    SUCCEEDED = "following"
+    SUCCEEDED = FOLLOWING
 
 
 class DatabaseTrial:

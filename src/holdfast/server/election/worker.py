@@ -1,6 +1,6 @@
 """Elector worker: takes part in elections, registers the server, hands leadership over when it cannot do the work.
 
-Answers `about`, `host`, `step-down`, `restart-elsewhere`, `pause` and `resume`.
+Answers `about`, `host`, `step-down`, `step-down-elsewhere`, `restart-elsewhere`, `pause` and `resume`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.intents.commands import PauseCommands
 from holdfast.runtime.intents.etcd import server_intents
-from holdfast.runtime.intents.store import FileIntents, request_intent, shown_intents
+from holdfast.runtime.intents.store import FileIntents, not_stored, request_intent, shown_intents
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.tasks import until_first
 from holdfast.server import server_name
 from holdfast.server.compaction.compactor import Compactor
 from holdfast.server.election import predecessor
+from holdfast.server.election.drains import DrainCommands
 from holdfast.server.election.elector import Elector
-from holdfast.server.election.handover import ABLE_FOR, PATIENCE, Ability, HandoverRefused, able_successors, successor
+from holdfast.server.election.handover import ABLE_FOR, PATIENCE, Ability, HandoverRefused, successor
 from holdfast.server.election.histories import HistoryAnswers
 from holdfast.server.election.identity import IdentityCheck
 from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, is_over, term_ended_cells
-from holdfast.server.election.machine import Election, ElectionPhase, LossReason
+from holdfast.server.election.machine import Election, ElectionPhase, LossReason, rests
 from holdfast.server.election.metrics import ElectionMetrics
 from holdfast.server.election.registrar import Registrar
 from holdfast.server.election.restarts import RestartRequests
+from holdfast.server.election.step_downs import StepDowns
 from holdfast.server.election.trial import TrialState
 from holdfast.server.election.views import ElectorView, StoreSeen, read_host
 from holdfast.store.api import StoreAway, StoreError
@@ -58,6 +60,9 @@ log = structlog.get_logger(__name__)
 _HEALTH_EVERY = Duration(seconds=1)
 _IDENTITY_RETRY = Duration(seconds=1)
 _IDENTITY_EVERY = Duration(seconds=2)
+_MEMBERS_WITHIN = Duration(seconds=1)
+"""Time for etcd's members to answer `about`: `holdfast status` waits two seconds for all of it, and a member that
+hangs is one of its subjects."""
 
 
 class ElectorJob:
@@ -68,6 +73,7 @@ class ElectorJob:
         self._patience = patience
         self._able_for = able_for
         self._store = open_store(_with_rpc_timeout(worker.config))
+        worker.metrics.follow(self._store.contact, worker.clock.now)
         self._region = configured_region(worker.config)
         self._shown = worker.board.cell(LEADERSHIP_CELL, LeadershipCell)
         self._ended = list(term_ended_cells(worker).values())
@@ -121,16 +127,27 @@ class ElectorJob:
         fleet = PauseCommands(
             self._fleet_intents, FLEET, worker.context, None, ", obeyed by every daemon within seconds"
         )
+        self._step_downs = StepDowns(
+            self._store,
+            self._region,
+            self._me.name,
+            self.elector,
+            self.registrar,
+            asked=self._asked,
+            record=self._record_request,
+            rest=2 * worker.config.server.ttl,
+        )
         self._restarts = RestartRequests(self._store, self._region, self._me.name, worker.paths.socket())
         self._histories = HistoryAnswers(self._store, self._region, self._me.name, worker.paths.socket())
         worker.handlers |= {
             "about": self._about,
             "host": self._host,
-            "step-down": self._step_down,
             "restart-elsewhere": self._restart_elsewhere,
+            **self._step_downs.handlers(),
             "intents": self._shown_intents,
             **PauseCommands(self._intents, self._scope, worker.context, self._apply_pause).handlers(),
             **{f"{name}-fleet": handler for name, handler in fleet.handlers().items()},
+            **DrainCommands(self._store, self._region, self._fleet_intents, worker.context).handlers(),
         }
 
     async def run(self) -> None:
@@ -155,6 +172,7 @@ class ElectorJob:
                 "identity": self._check_identity_periodically(),
                 "compactor": self.compactor.run(),
                 "restarts": self._restarts.run(),
+                "step-downs": self._step_downs.run(),
                 "histories": self._histories.run(),
             }
         )
@@ -231,6 +249,9 @@ class ElectorJob:
         return is_over(term, [cell.read() for cell in self._ended])
 
     def _show(self, shown: LeadershipCell) -> None:
+        before = self._shown.read()
+        if before is None or before.phase != shown.phase:
+            self.registrar.publish()  # a server that has just stepped down rests, and must not be handed the leadership
         self._shown.write(shown)
         self._metrics.show(shown)
 
@@ -269,7 +290,7 @@ class ElectorJob:
             database=not any(_lacks_database(one) for one in workers),
             failed=self._ability.failed,
             warm=all(one.warm for one in workers if one.phase != "completed"),
-            stands=self.elector.state.phase is not ElectionPhase.RESTING,
+            stands=not rests(self.elector.state, self._worker.clock.now()),
             rests=self._why_resting(),
             lag_s=max((one.lag_s or 0.0 for one in workers), default=0.0),
             pauses=tuple(f"{one.scope} by {one.sentence}" for one in (*self._pauses(), *self._fleet_pauses())),
@@ -284,9 +305,16 @@ class ElectorJob:
             leads = self.elector.state.phase is ElectionPhase.LEADING
             self._ability = self._ability.updated(self._report(), self.registrar.others, now, leads=leads)
             better = successor(self._ability, self.registrar.others, now, self._patience, self._able_for)
-            if better is not None and leads:
+            if better is not None and leads and await self._can_take_over(better):
                 log.warning("this server cannot do a leader's work; handing over", to=better)
                 self.elector.leave(LossReason.HANDED_OVER)
+
+    async def _can_take_over(self, name: str) -> bool:
+        try:
+            return bool(await self.registrar.successors(self._me.name, name))
+        except (HandoverRefused, StoreAway, StoreError) as error:
+            log.debug("cannot hand over; retrying", to=name, error=str(error))
+            return False
 
     async def _about(self, _request: Request, _who: Who) -> Any:
         now, shown = self._worker.clock.now(), self._shown.read() or LeadershipCell("following")
@@ -332,8 +360,8 @@ class ElectorJob:
 
     async def _store_seen(self) -> StoreSeen:
         sent = self._worker.clock.now()
-        members = await self._store.status()
-        took = (self._worker.clock.now() - sent).total_seconds() * 1_000
+        members = await self._store.status(_MEMBERS_WITHIN)
+        took = max(member.took for member in members).total_seconds() * 1_000
         newest = max(members, key=lambda member: member.revision)
         total = max(len(members), len(self._worker.config.store.endpoints))
         compacted = self.compactor.compacted
@@ -343,27 +371,13 @@ class ElectorJob:
     def _why_resting(self) -> str:
         """Reason for which this server is no candidate; empty while it is one."""
         state = self.elector.state
-        if state.phase is not ElectionPhase.RESTING:
+        now = self._worker.clock.now()
+        if not rests(state, now):
             return ""
         if state.withheld:
             return ", ".join(sorted(why.value for why in state.withheld))
-        left = (state.rest_until - self._worker.clock.now()).total_seconds()
+        left = (state.rest_until - now).total_seconds()
         return f"it rests for {max(0.0, left):.0f} s, because {state.lost.value if state.lost else 'it gave way'}"
-
-    async def _step_down(self, request: Request, who: Who) -> str:
-        if self.elector.state.phase is not ElectionPhase.LEADING:
-            raise Declined(f"{self._me.name} does not lead; holdfast leader shows which server does")
-        asked, to = self._asked(request, who), str(request.args.get("to") or "")
-        try:
-            await self.registrar.read_others()
-            able = able_successors(self.registrar.others, to)
-        except (StoreAway, StoreError) as error:
-            raise Declined(f"not done, because the other servers cannot be read: {error}") from error
-        except HandoverRefused as refused:
-            raise Declined(f"{self._me.name} keeps the leadership: {refused}") from refused
-        self._record_request(f"step down for {to}" if to else "step down", asked)
-        self.elector.leave(LossReason.STEPPED_DOWN, 2 * self._worker.config.server.ttl, successor=to)
-        return f"{self._me.name} steps down; {to + ' takes' if to else ' or '.join(able) + ' can take'} over"
 
     async def _restart_elsewhere(self, request: Request, who: Who) -> str:
         """Ask another server to restart one of its workers."""
@@ -374,7 +388,7 @@ class ElectorJob:
             wanted = RestartRequest(worker, asked.who, asked.why, asked.since)
             answer = await self._restarts.send(server, wanted, self.registrar.others)
         except (StoreAway, StoreError) as error:
-            raise Declined(f"not done, because it could not be stored: {error}") from error
+            raise not_stored(error, "holdfast history") from error
         self._record_request(f"restart {worker} of {server}", asked)
         return answer
 

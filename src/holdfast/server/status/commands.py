@@ -129,6 +129,7 @@ def view(term: StatusTerm[Any, Any]) -> dict[str, Any]:
     silent = sorted(_silent(term), key=lambda one: one["since_s"])
     off = sorted(_clock_off(term), key=lambda one: -abs(one["by_s"]))
     return {
+        "passes": term.reconciler.passes,
         "total": len(term.target.written),
         "states": dict(term.rules.states(term.target.values())),
         "behind": {"revisions": behind.revisions, "waiting": behind.waiting, "s": behind.oldest.total_seconds()},

@@ -112,7 +112,6 @@ class StatusSource(Generic[T, V]):
                 lost.add(self._rules.host(key))
         if self._mass_loss.remembers:
             self._note_returned(keys, found, lost)
-        self._mirror.mark_read(keys)
         self._unreadable |= self._rules.bad.keys() & keys
         return found
 

@@ -271,6 +271,7 @@ async def run(worker: Worker, make_kind: Callable[..., StatusKind[Any, Any]]) ->
     region = configured_region(config)
     backend = open_backend(config.inventory, region)
     store, thread, wake = open_store(config.store), DatabaseThread(worker.name), backend.waker()
+    worker.metrics.follow(store.contact, worker.clock.now)
     own = OwnKey(LEADER.key(region, "leader"), config.server.renew_every)
     try:
         kind = make_kind(region, store, backend.observed(), thread, worker.clock.now, own)

@@ -20,7 +20,7 @@ from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.intents.commands import record
 from holdfast.runtime.intents.etcd import SYNCER
-from holdfast.runtime.intents.store import request_intent
+from holdfast.runtime.intents.store import not_stored, request_intent
 from holdfast.server.identity.verdict import FleetIdentityReason
 from holdfast.server.syncer.resync import next_pass
 from holdfast.server.syncer.term import NAME, SyncerTerm
@@ -70,7 +70,7 @@ class AllowCommands:
             await record_allow(self._term, asked)
             await self._term.apply_intents()
         except (Away, StoreError) as error:
-            raise Declined(f"not done, because it could not be stored: {error}") from error
+            raise not_stored(error, "holdfast gate list") from error
         return f"{NAME}/brake lets everything through{asked.lasting}"
 
     async def _record_after(self, passes: int, asked: Intent) -> None:

@@ -52,6 +52,7 @@ from holdfast.server.identity.verdict import (
     epoch_of,
     identity_verdict,
 )
+from holdfast.server.syncer.census import CensusPublisher
 from holdfast.server.syncer.fleet_prefixes import FleetPrefixesPublisher
 from holdfast.server.syncer.gates import SyncerBrake, recall_deletes, recent_deletes
 from holdfast.server.syncer.keys import RegionKeys
@@ -180,6 +181,7 @@ class SyncerTerm:
         self.layout = RegionKeys(region, inventory.kinds)
         self.fenced = FencedStore(store, LEADER.key(region, "leader"), fence.term, now=now)
         self.prefixes = FleetPrefixesPublisher(inventory, syncer.run_in_thread, self.fenced, region, now)
+        self.census = CensusPublisher(inventory, syncer.run_in_thread, self.fenced, region, now, self._written)
         self.intents = syncer.intents
         self.sync = SyncGate()
         self.pause: PauseGate[bytes] = PauseGate()
@@ -306,6 +308,7 @@ class SyncerTerm:
                     await self.check_identity()
                 if self._may_publish:
                     await self.prefixes.keep()
+                    await self.census.keep()
                 await self._after_a_resync()
             except Deposed:
                 raise
@@ -327,6 +330,12 @@ class SyncerTerm:
     def _may_publish(self) -> bool:
         """True while inventory and store belong together: only then is what the inventory says the fleet's."""
         return self.is_fenced and self.identity_gate.verdict.closed in (None, FleetIdentityReason.FILLING)
+
+    def _written(self) -> object:
+        """Return the last mark, which changes with every write; None while inventory and store may differ."""
+        is_settled = self.reconciler.passes and not len(self.reconciler.ledger) and not len(self.outbox)
+        closed = self.identity_gate.verdict.closed
+        return self._mark.number if is_settled and closed is None and self._mark is not None else None
 
     async def apply_intents(self) -> None:
         """Put operators' intents into effect, whichever server accepted them."""
@@ -383,6 +392,7 @@ class SyncerTerm:
             self._filled_since = self.reconciler.passes
             self.outbox.forget()
             self.prefixes.forget()
+            self.census.forget()
             self.reconciler.dirty.mark_all()
         self.show_identity(began)
         if went_back or verdict.closed is FleetIdentityReason.STORE_RESTORED:
@@ -464,16 +474,19 @@ class SyncerTerm:
 
     async def _before_write(self, changes: Sequence[Change[bytes, Entry]]) -> None:
         """Ask the identity gate again, since a verdict may have been reached after the plan, then write a mark to both
-        sides. None is made while a verdict stands, so that nothing outgrows it."""
+        sides. None is made while a verdict stands, so that nothing outgrows it; what is created has a witness all the
+        same."""
         self._check_gate(changes)
-        if self.is_fenced and self.identity_gate.verdict.closed not in LATCHED:
-            created = [change.key for change in changes if change.op is Op.CREATE]
-            if created:
-                await self.syncer.run_in_thread(partial(self.syncer.inventory.expect, self.fence, created))
+        if not self.is_fenced:
+            return
+        created = [change.key for change in changes if change.op is Op.CREATE]
+        if created:
+            await self.syncer.run_in_thread(partial(self.syncer.inventory.expect, self.fence, created))
+        if self.identity_gate.verdict.closed not in LATCHED:
             await self._write_mark(changes)
             if self._may_publish:
                 await self._publish_prefixes([change.key for change in changes])
-            self._check_gate(changes)
+        self._check_gate(changes)
 
     async def _publish_prefixes(self, keys: Sequence[bytes]) -> None:
         try:

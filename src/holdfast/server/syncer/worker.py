@@ -100,6 +100,7 @@ async def run(worker: Worker) -> None:
     region = configured_region(worker.config)
     backend = open_backend(worker.config.inventory, region)
     store, thread, wake = open_store(worker.config.store), DatabaseThread(NAME), backend.waker()
+    worker.metrics.follow(store.contact, worker.clock.now)
     trying = DatabaseThread("database-trial")  # of its own: a resync occupies the other one for long
     trial = DatabaseTrial(lambda: trying(lambda: backend.try_write(server_name(worker))))
     seen_store = StoreMemory(worker.paths.state, "server").load

@@ -28,6 +28,7 @@ from tests.server.syncer.restores.harness import OPERATOR, Backup, adopted, afte
 @fault(
     "C60",
     without="holdfast.server.syncer.adopt:AdoptCommands._check_store",
+    sees=(pytest.fail.Exception, "DID NOT RAISE Declined"),
 )
 def test_C60_a_restored_store_is_refilled_at_once_and_adopted_only_after_that(here: SyncerHarness) -> None:
     async def scenario() -> None:
@@ -112,6 +113,7 @@ def test_a_restore_that_only_agents_and_balancers_noticed_is_ended_by_adopting_t
     "C66",
     without="holdfast.server.syncer.adopt:AdoptCommands._adopt_store",
     by="tests.server.syncer.without_protection:verdict_ends_first",
+    sees=(AssertionError, r"asyncio.run\(scenario\(\)\) == \(FleetIdentityReason.STORE_RESTORED"),
 )
 def test_C66_a_leader_killed_in_the_middle_of_adopt_leaves_the_verdict_standing(
     here: SyncerHarness, monkeypatch: pytest.MonkeyPatch
@@ -168,6 +170,7 @@ def test_a_restored_inventory_is_adopted_one_way_or_the_other(here: SyncerHarnes
     "C40",
     without="holdfast.server.syncer.adopt:record_allow",
     by="tests.server.syncer.without_protection:no_allowance",
+    sees=(ValueError, r"\(allowed,\) = \[one for one in stored if isinstance\(one, Intent\)"),
 )
 def test_C40_agents_need_no_second_consent_for_what_an_adoption_deletes(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> dict[str, Any]:

@@ -22,7 +22,12 @@ from tests.server.harness import SyncerHarness
 from tests.server.syncer.restores.harness import OPERATOR, Backup, adopted, turned
 
 
-@fault("C40", without="holdfast.server.identity.verdict:inventory_went_back", returns="")
+@fault(
+    "C40",
+    without="holdfast.server.identity.verdict:inventory_went_back",
+    returns="",
+    sees=(AssertionError, "term.identity_gate.verdict.closed is"),
+)
 def test_C40_a_restored_inventory_deletes_and_moves_nothing(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
         here.editor.change([host(1), host(2), *map(endpoint, range(10))], who="alice")
@@ -96,7 +101,11 @@ def test_only_what_is_edited_after_the_verdict_flows(here: SyncerHarness, tmp_pa
     assert now.keys() - before.keys() == {endpoint_key(40), endpoint_key(4, on="r2")}
 
 
-@fault("C40", without="holdfast.server.syncer.outbox:Outbox.forget")
+@fault(
+    "C40",
+    without="holdfast.server.syncer.outbox:Outbox.forget",
+    sees=(AssertionError, r"\{endpoint_key\(9\), endpoint_key\(40\), endpoint_key\(41\)\} <="),
+)
 def test_C40_an_edit_whose_outbox_row_has_the_id_of_an_earlier_one_flows(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> None:
         here.editor.change([host(1), *map(endpoint, range(8))], who="alice")
@@ -117,7 +126,12 @@ def test_C40_an_edit_whose_outbox_row_has_the_id_of_an_earlier_one_flows(here: S
     assert {endpoint_key(9), endpoint_key(40), endpoint_key(41)} <= set(here.stored())
 
 
-@fault("C70", without="holdfast.server.identity.verdict:inventory_went_back", returns="")
+@fault(
+    "C70",
+    without="holdfast.server.identity.verdict:inventory_went_back",
+    returns="",
+    sees=(AssertionError, "term.identity_gate.verdict.closed is"),
+)
 def test_C70_a_copied_file_that_serves_two_leaders_in_turn_is_noticed(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> SyncerTerm:
         here.editor.change([host(1), *map(endpoint, range(4))], who="alice")
@@ -151,6 +165,7 @@ async def edited_after_a_dump(here: SyncerHarness, folder: Path) -> tuple[Syncer
     "C40",
     without="holdfast.server.syncer.term:SyncerTerm._make_mark",
     by="tests.server.syncer.without_protection:unchecked_mark",
+    sees=(AssertionError, "closed is FleetIdentityReason.INVENTORY_RESTORED"),
 )
 def test_C40_a_database_restored_under_a_leader_gets_no_mark_before_it_was_judged(
     here: SyncerHarness, tmp_path: Path
@@ -170,7 +185,11 @@ def test_C40_a_database_restored_under_a_leader_gets_no_mark_before_it_was_judge
     assert here.stored() == before
 
 
-@fault("C40", without="holdfast.server.identity.gate:FleetIdentityGate.judge")
+@fault(
+    "C40",
+    without="holdfast.server.identity.gate:FleetIdentityGate.judge",
+    sees=(AssertionError, r"here.stored\(\) == before"),
+)
 def test_C40_a_verdict_reached_between_plan_and_write_counts(here: SyncerHarness, tmp_path: Path) -> None:
     async def scenario() -> dict[bytes, bytes]:
         term, backup = await edited_after_a_dump(here, tmp_path)

@@ -13,6 +13,7 @@ from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away
 from holdfast.server.identity.verdict import FleetIdentityReason
 from holdfast.server.syncer.term import SyncerTerm
+from holdfast.store.api import Deposed
 from holdfast.store.identity import read_identity, remember
 from holdfast.testing.fault import fault
 from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name
@@ -24,6 +25,7 @@ from tests.server.syncer.restores.harness import adopted, after, live, turned
     "C42",
     without="holdfast.server.identity.verdict:fence_is_ahead",
     returns=False,
+    sees=(Deposed, r"term \d+ is over: the inventory has a later one; nothing was"),
 )
 def test_C42_a_store_from_before_the_present_term_is_refilled_without_the_fence(here: SyncerHarness) -> None:
     async def scenario() -> tuple[SyncerTerm, SyncerTerm]:
@@ -53,6 +55,7 @@ def test_C42_a_store_from_before_the_present_term_is_refilled_without_the_fence(
     "C42",
     without="holdfast.server.syncer.term:SyncerTerm._write_mark",
     by="tests.server.syncer.without_protection:no_mark",
+    sees=(AssertionError, r"here.stored\(\) == before"),
 )
 def test_C42_an_old_leader_writes_nothing_in_a_term_that_has_its_number_again(here: SyncerHarness) -> None:
     """Its lease is not over yet, and the term's comparison holds; the mark's does not."""
@@ -109,6 +112,7 @@ def test_C43_the_verdict_stands_when_the_store_has_outgrown_every_revision(here:
     "C43",
     without="holdfast.server.syncer.term:SyncerTerm._write_mark",
     by="tests.server.syncer.without_protection:no_mark",
+    sees=(AssertionError, r"endpoint_key\(1\) in here.stored\(\)"),
 )
 def test_C43_a_store_restored_in_mid_term_gets_no_mark_before_it_was_judged(here: SyncerHarness) -> None:
     async def scenario() -> SyncerTerm:
@@ -135,6 +139,7 @@ def test_C43_a_store_restored_in_mid_term_gets_no_mark_before_it_was_judged(here
     "C67",
     without="holdfast.server.identity.verdict:store_went_back",
     by="tests.server.syncer.without_protection:every_mark_counts",
+    sees=(AssertionError, r"asyncio.run\(scenario\(\)\) is None"),
 )
 def test_C67_a_mark_that_never_reached_the_store_is_no_evidence(here: SyncerHarness) -> None:
     async def scenario() -> object:
@@ -150,6 +155,7 @@ def test_C67_a_mark_that_never_reached_the_store_is_no_evidence(here: SyncerHarn
     "C62",
     without="holdfast.server.identity.judge:IdentityJudge.read",
     by="tests.server.syncer.without_protection:store_first",
+    sees=(AssertionError, "term.identity_gate.verdict.closed is None"),
 )
 def test_C62_a_database_that_stands_still_makes_nothing_look_restored(here: SyncerHarness) -> None:
     async def scenario() -> object:

@@ -123,7 +123,7 @@ class Bindings:
 
     def _any_status_key(self, key: bytes) -> bytes | None:
         name = ENDPOINT.parse(key, self.region)
-        if isinstance(name, Bad):
+        if isinstance(name, Bad) or not name.node:
             return None
         return ENDPOINT_STATUS.key(self.region, EndpointStatusName.of(self.region, name))
 

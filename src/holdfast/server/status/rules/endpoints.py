@@ -86,11 +86,10 @@ class EndpointRules:
         return self.bindings.endpoints.get(key)
 
     def affected(self, deltas: Sequence[Delta[EndpointReport]]) -> Iterable[bytes]:
-        """Keys to compare again. An equal report changes nothing; an agent's report concerns its host's endpoints."""
+        """Keys to compare again. A report of an agent concerns its host's endpoints."""
         bound = self.bound
-        own = [delta for delta in deltas if bound(delta.key) is not None]
-        keys = [delta.key for delta in own if delta.new is not delta.old]
-        if len(own) < len(deltas):
+        keys = [delta.key for delta in deltas if bound(delta.key) is not None]
+        if len(keys) < len(deltas):
             for delta in deltas:
                 if bound(delta.key) is None:
                     self.misplaced_reports += isinstance(delta.new, EndpointStatus)
