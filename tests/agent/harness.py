@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.agent.claims import Claim, ClaimKey, Shape
+from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, Shape
 from holdfast.agent.dataplane.api import ClaimChange, Handler
-from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.peers import Encapsulation, LocalHost, Routing
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.journal import Journal
 from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
@@ -128,9 +128,11 @@ class Fleet:
 
 
 def host(name: str, number: int, *, uid: str = "", tunnel: int | None = None, mac: int | None = None) -> Host:
+    """A host, or this one, which has an address inside the tunnel only if one is given."""
+    inside = tunnel if tunnel is not None or name == ME else number
     spec = HostSpec(
         bgp=Bgp(ipv4_address=f"192.0.2.{number}/32"),
-        tunnel_ipv4=f"10.99.0.{number if tunnel is None else tunnel}",
+        tunnel_ipv4="" if inside is None else f"10.99.0.{inside}",
         tunnel_mac=f"66:00:00:00:00:{number if mac is None else mac:02x}",
     )
     return Host.of(name, spec, uid=uid or f"uid-{name}")
@@ -194,6 +196,8 @@ class HostHarness:
     allowed: tuple[str, ...] = ()
     """Prefixes that an operator allows."""
     encapsulation: Encapsulation = Encapsulation.ALWAYS
+    routing: Routing = Routing.MESH
+    arrival_metric: int | None = 0
     reconciler: AgentReconciler | None = None
     clients: dict[str, FakeClient] = field(default_factory=dict)
     journals: list[Journal] = field(default_factory=list)
@@ -215,7 +219,8 @@ class HostHarness:
 
     @property
     def shapes(self) -> Mapping[ClaimKey, Shape]:
-        return self.kernel.objects
+        """Objects in the kernel except the tunnel devices, which every peer behind a tunnel needs."""
+        return {key: shape for key, shape in self.kernel.objects.items() if key.kind is not ClaimKind.DEVICE}
 
     def fleet(self, source: str = "region") -> Fleet:
         return Fleet(self.stores[source])
@@ -258,7 +263,8 @@ class HostHarness:
         clock = self.node.clock
         journal = Journal.open(self.folder / "journal", BOOT)
         self.journals.append(journal)
-        here, target = LocalHost(ME, self.encapsulation), JournaledTarget(journal, self.kernel, self.others)
+        here = LocalHost(ME, self.encapsulation, self.routing, self.arrival_metric)
+        target = JournaledTarget(journal, self.kernel, self.others)
         watchers = [
             SourceWatcher(
                 name,

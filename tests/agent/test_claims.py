@@ -22,6 +22,7 @@ from holdfast.agent.claims import (
     RoutingRule,
     Shape,
     depends_on,
+    device,
     forwarding,
     in_order,
     neighbour,
@@ -123,14 +124,14 @@ def test_each_kind_depends_only_on_kinds_before_it() -> None:
         (neighbour("10.99.0.1"), NeighbourEntry("66:00:00:00:00:01")),
         (forwarding(4, "66:00:00:00:00:01"), FdbEntry("192.0.2.1")),
     ]
-    assert [depends_on(*each) for each in chain] == [*(key for key, _ in chain[1:]), None]
+    assert [depends_on(*each) for each in chain] == [*((key,) for key, _ in chain[1:]), (device(4),)]
     ranks = [KINDS.rank(KINDS.of(key)) for key, _ in chain]
     assert ranks == sorted(ranks, reverse=True)
 
 
 def test_a_direct_nexthop_and_a_local_route_depend_on_nothing() -> None:
-    assert depends_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
-    assert depends_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
+    assert depends_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) == ()
+    assert depends_on(route("10.65.0.1/32"), LocalRoute("tap1")) == ()
     assert not NO_OWNER
 
 

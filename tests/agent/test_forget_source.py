@@ -93,7 +93,7 @@ def test_a_host_whose_only_source_was_forgotten_deletes_nothing_without_a_second
         site.running.sync_gate.forget("region")
         site.running.loop.dirty.mark_all()
         await asyncio.sleep(600)
-        assert len(site.shapes) == 15
+        assert len(site.shapes) == 20
         assert site.running.loop.held()["brake"] > 0
         site.close()
 

@@ -52,6 +52,7 @@ async def two_peers_then_a_stop(site: HostHarness) -> None:
     "N18",
     without="holdfast.agent.target:JournaledTarget.read",
     by="tests.agent.test_lost_state_folder:what_the_journal_remembers",
+    sees=(AssertionError, "P1 not in site.shapes"),
 )
 def test_N18_a_host_that_left_with_the_journal_goes_all_the_same(tmp_path: Path) -> None:
     async def scene(site: HostHarness) -> None:

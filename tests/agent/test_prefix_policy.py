@@ -27,7 +27,11 @@ UNDERLAY = "192.0.2.2"
         ("192.0.2.0/24", "it covers 192.0.2.1, an address of host a"),
     ],
 )
-@fault("N21", without="holdfast.agent.gates.prefix:PrefixGate.refusal")
+@fault(
+    "N21",
+    without="holdfast.agent.gates.prefix:PrefixGate.refusal",
+    sees=(AssertionError, r'site.shapes == \{\*\*peer\(1\), P1: RemoteRoute\("10.99.0.1"\)\}'),
+)
 def test_N21_a_prefix_that_would_cut_the_host_off_is_held_with_a_sentence_and_its_neighbours_are_not(
     tmp_path: Path, prefix: str, sentence: str
 ) -> None:
@@ -73,7 +77,11 @@ def networks(*prefixes: str, bounded: bool = True) -> Put:
     return Put(FLEET_PREFIXES.key(REGION, "prefixes"), FLEET_PREFIXES.encode(FleetPrefixes(prefixes, bounded)))
 
 
-@fault("N21", without="holdfast.agent.gates.prefix:PrefixGate.foreign")
+@fault(
+    "N21",
+    without="holdfast.agent.gates.prefix:PrefixGate.foreign",
+    sees=(AssertionError, r"route\(OUTSIDE\) not in site.shapes"),
+)
 def test_N21_a_prefix_outside_the_fleets_networks_is_held_until_a_network_has_it(tmp_path: Path) -> None:
     async def scene(site: HostHarness) -> None:
         fleet = site.fleet()

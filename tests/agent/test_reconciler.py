@@ -13,6 +13,7 @@ from holdfast.agent.claims import (
     RemoteRoute,
     RoutingRule,
     Shape,
+    device,
     forwarding,
     neighbour,
     nexthop,
@@ -34,7 +35,9 @@ P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
 
 def peer(number: int) -> dict[object, object]:
     """Objects of the host with that number."""
-    return dict(tunnel(f"10.99.0.{number}", f"66:00:00:00:00:{number:02x}", f"192.0.2.{number}"))
+    address = f"10.99.0.{number}"
+    objects = tunnel(address, f"66:00:00:00:00:{number:02x}", f"192.0.2.{number}")
+    return {**dict(objects[1:]), route(f"{address}/32"): RemoteRoute(address)}
 
 
 def on_a_site(scene: Callable[[HostHarness], Awaitable[None]], folder: Path, **site: object) -> None:
@@ -71,7 +74,7 @@ def test_a_host_that_leaves_takes_all_of_it_with_it(tmp_path: Path) -> None:
         await site.settled()
         assert site.shapes == peer(2)
         assert not site.running.target.journal.deleting
-        assert len(site.running.target.journal.live) == 3
+        assert len(site.running.target.journal.live) == 5
 
     on_a_site(scene, tmp_path)
 
@@ -105,7 +108,7 @@ def test_a_restart_changes_nothing_in_the_kernel(tmp_path: Path) -> None:
         site.start()
         await site.settled()
         assert len(site.kernel.calls) == calls
-        assert len(site.shapes) == 5
+        assert len(site.shapes) == 6
 
     on_a_site(scene, tmp_path)
 
@@ -122,7 +125,7 @@ def test_a_lost_journal_is_made_again_from_the_kernels_tags_without_touching_it(
         site.start()
         await site.settled()
         assert len(site.kernel.calls) == calls
-        assert len(site.running.target.journal.live) == 4
+        assert len(site.running.target.journal.live) == 6
         fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
         await site.settled()
         assert site.shapes == {}
@@ -156,7 +159,7 @@ def test_a_brake_on_routes_is_not_evaded_by_deleting_what_they_depend_on(tmp_pat
         await site.settled()
         fleet.write(fleet.leaves("a"), *[fleet.ends(f"w{n}", "a") for n in range(30)])
         await asyncio.sleep(20)
-        assert len(site.shapes) == 31 * 3 + 31
+        assert len(site.shapes) == 31 * 4 + 31
         assert {story.closed.gate for story in site.running.loop.ledger if story.closed} == {
             "brake",
             "dependents",
@@ -166,7 +169,7 @@ def test_a_brake_on_routes_is_not_evaded_by_deleting_what_they_depend_on(tmp_pat
         brake.allow()
         site.running.loop.dirty.mark_all()
         await site.settled()
-        assert len(site.shapes) == 30 * 3 + 1
+        assert len(site.shapes) == 30 * 4 + 1
 
     on_a_site(scene, tmp_path, limits=BrakeLimits())
 
@@ -293,6 +296,7 @@ def test_two_live_owners_of_a_claim_are_named_and_the_older_one_keeps_it(tmp_pat
     "N26",
     without="holdfast.agent.desired.ownership:Seniority.rank",
     by="tests.agent.without_protection:newest_wins",
+    sees=(AssertionError, r'\(shapes, site.shapes\[P1\]\) == \(\[\], RemoteRoute\("10.99.0.1"\)\)'),
 )
 def test_N26_two_owners_of_an_address_do_not_change_places_when_one_is_edited(tmp_path: Path) -> None:
     async def scene(site: HostHarness) -> None:
@@ -363,13 +367,13 @@ def test_a_handler_that_cannot_be_read_gets_every_claim_again_after_a_crash(tmp_
         ids.refuse = lambda _change: "not now"
         site.start()
         await asyncio.sleep(1)
-        assert len(site.shapes) == 3
+        assert len(site.shapes) == 4
         assert not ids.held
         site.node.kill()
         ids.refuse = lambda _change: None
         site.start()
         await site.settled()
-        assert set(ids.held) == set(peer(1))
+        assert set(ids.held) == {*peer(1), device(4)}
 
     on_a_site(scene, tmp_path, others=(ids,))
 
@@ -384,7 +388,7 @@ def test_what_was_done_to_a_claim_and_why_is_in_the_history(tmp_path: Path) -> N
         await site.settled()
         told = history(tmp_path / "decisions", "route 10.65.0.1/32")
         assert [one.op for one in told][-1:] == ["delete"]
-        assert told[-1].sentence == "deleted: last wanted by region@3, no longer wanted"
+        assert told[-1].sentence == "deleted: last wanted by region at revision 3, no longer wanted"
 
     on_a_site(scene, tmp_path)
 
@@ -436,10 +440,10 @@ def test_deletes_allowed_at_the_syncer_pass_here_up_to_the_allowed_revision(
         seen = site.world.store.revision
         fleet.write(*[fleet.leaves(f"h{n}") for n in range(1, 31)])
         await asyncio.sleep(10)
-        assert len(site.shapes) == 40 * 3
+        assert len(site.shapes) == 40 * 4
         fleet.write(fleet.allows(seen if later else site.world.store.revision))
         await asyncio.sleep(10)
-        assert len(site.shapes) == left * 3
+        assert len(site.shapes) == left * 4
 
     on_a_site(scene, tmp_path, limits=BrakeLimits())
 
@@ -508,8 +512,9 @@ def test_a_host_that_is_back_as_another_with_the_same_addresses_changes_only_the
         fleet.write(fleet.joins("a", 1, uid="second"))
         await site.settled()
         assert len(site.kernel.calls) == calls
-        assert {owned.value.owner.incarnation for owned in site.running.present.claims.values()} == {"second"}
-        assert all(b"second" in body for body in site.running.target.journal.live.values())
+        claims = [owned.value for key, owned in site.running.present.claims.items() if key != device(4)]
+        assert {claim.owner.incarnation for claim in claims} == {"second"}
+        assert sum(b"second" in body for body in site.running.target.journal.live.values()) == len(claims) == 4
 
     on_a_site(scene, tmp_path)
 
@@ -639,10 +644,10 @@ def test_the_gauges_show_peers_claims_journal_and_pending_deletes(tmp_path: Path
         assert values == {
             "wanted": 2,
             "programmed": 3,
-            "routes": 1,
+            "routes": 3,
             "journal": site.running.target.journal.size,
             "pending": 1,
-            "conflicts": 2,
+            "conflicts": 3,
             "synced": 1,
         }
         assert 59 < told.oldest_delete._value.get() < 61

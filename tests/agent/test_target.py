@@ -43,7 +43,7 @@ def test_its_pages_are_all_that_there_is_in_order(tmp_path: Path) -> None:
     async def scene() -> None:
         await kernel.apply(changes)
         found = await pages(kernel)
-        assert [len(page) for page in found] == [PEERS] * (len(changes) // PEERS)
+        assert [len(page) for page in found[:-1]] == [PEERS] * (len(changes) // PEERS)
         assert [key for page in found for key in page] == [change.key for change in changes]
         assert list(kernel.present) == [change.key for change in changes]
 

@@ -292,6 +292,24 @@ def test_a_journal_of_a_newer_release_is_waited_for_with_its_sentence_and_left_a
     assert (worker.restarts, journal.read_bytes()) == (0, newer)
 
 
+def test_a_host_name_that_no_endpoint_can_begin_with_is_waited_for_in_one_sentence(agent: Agent) -> None:
+    flags = ["--set", "agent.host=rack-", "--set", "agent.routing=bgp"]
+    refused = "this host can have no endpoints: 'rack-' is empty or begins or ends with a hyphen"
+    assert agent.dry_runs(*flags).startswith(f"Error: {refused}")
+    process = Process([HOLDFAST, "agent", *agent._flags, *flags], log=agent.base / "log")
+    process.start()
+
+    def waits() -> bool:
+        worker = agent.worker("peers")
+        return worker is not None and worker.state == "waiting: host name" and worker.restarts == 0
+
+    try:
+        wait_until(waits, f"it waits:\n{process.output}", within=_PATIENCE)
+        assert refused in " ".join(agent.ask("status").stdout.split())
+    finally:
+        process.kill()
+
+
 def test_a_second_agent_in_the_same_folder_is_refused_in_one_sentence(agent: Agent) -> None:
     agent.process.start()
     wait_until(lambda: agent.pid("peers") is not None, "the first one runs", within=_PATIENCE)

@@ -12,12 +12,12 @@ Keys sort in the order in which they are applied: dependencies first, IPv4 befor
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, unique
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,29 +29,47 @@ AT_A_TIME = 1_000
 """Objects that are handled between two yields, where a host may have a hundred thousand."""
 
 
+@unique
 class ClaimKind(IntEnum):
     """Kinds of kernel objects; each may depend only on kinds of a lower number."""
 
     RULE = 0
     """`ip rule` of one family that sends traffic to our own table."""
-    FORWARDING = 1
+    DEVICE = 1
+    """VXLAN device of one underlay family."""
+    ADDRESS = 2
+    """Address of this host inside the tunnel, on the VXLAN device of its family."""
+    FORWARDING = 3
     """FDB entry on the VXLAN device of one underlay family: this MAC is behind that underlay address."""
-    NEIGHBOUR = 2
+    NEIGHBOUR = 4
     """Neighbour on a VXLAN device: this tunnel address has that MAC."""
-    NEXTHOP = 3
+    NEXTHOP = 5
     """Nexthop object: through the tunnel to a tunnel address, or directly to an underlay address."""
-    ROUTE = 4
+    ROUTE = 6
     """Route in our own table."""
+    INTERFACE = 7
+    """Setup of a workload's interface in one family: it makes this host the gateway of the workload."""
+    GUARD = 8
+    """nftables table of the guard: its chains and empty sets."""
+    SENDER = 9
+    """Underlay address from which VXLAN packets with our VNI are accepted."""
+    SOURCE = 10
+    """Prefix from which a guarded interface may send."""
+    GUARDED = 11
+    """Interface that may send from its sources only."""
 
     __hash__ = int.__hash__  # Enum's own is written in Python, and every dict lookup of a key calls it
 
 
-_BITS = {4: 32, 6: 128}
+BITS = {4: 32, 6: 128}
 _MAC_BITS = 48
+LONGEST_INTERFACE = 15
+"""Octets of the longest name of an interface."""
 
 
 class ClaimKey(NamedTuple):
-    """Key of one kernel object. `number` is the address, the MAC, or for a rule the table, as a number."""
+    """Key of one kernel object. `number` is the address, the MAC, the interface's name or, for a rule, the table, as a
+    number; 0 for a tunnel device, of which there is one for each family."""
 
     kind: ClaimKind
     family: int
@@ -63,27 +81,56 @@ class ClaimKey(NamedTuple):
         """Address, MAC or prefix alone."""
         if self.kind is ClaimKind.RULE:
             return f"IPv{self.family} table {self.number}"
+        if self.kind is ClaimKind.DEVICE:
+            return f"IPv{self.family} tunnel"
         if self.kind is ClaimKind.FORWARDING:
             return _mac(self.number)
+        if self.kind is ClaimKind.INTERFACE:
+            return f"{_name(self.number)} for IPv{self.family}"
+        if self.kind is ClaimKind.GUARD:
+            return "table"
+        if self.kind is ClaimKind.GUARDED:
+            return f"interface {_name(self.number)}"
+        if self.kind is ClaimKind.SOURCE:
+            return f"{self.prefix.text} on {interface_name(self)}"
         host = str(IPv4Address(self.number) if self.family == 4 else IPv6Address(self.number))
         return f"{host}/{self.length}" if self.kind is ClaimKind.ROUTE else host
 
+    @property
+    def prefix(self) -> ClaimKey:
+        """Route to the prefix that this key, a route or a source, is about."""
+        return self._replace(kind=ClaimKind.ROUTE, number=self.number & (1 << BITS[self.family]) - 1)
+
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} {self.text}"
+
+
+_new = tuple.__new__  # a named tuple's own constructor takes three times as long
 
 
 def rule(family: int, table: int) -> ClaimKey:
     return ClaimKey(ClaimKind.RULE, family, table, 0)
 
 
+def device(family: int) -> ClaimKey:
+    """Key of the VXLAN device on an underlay of that family, whatever its name."""
+    return ClaimKey(ClaimKind.DEVICE, family, 0, 0)
+
+
+@lru_cache(maxsize=16)
+def tunnel_address(address: str) -> ClaimKey:
+    family, number = _parsed(address)
+    return ClaimKey(ClaimKind.ADDRESS, family, number, BITS[family])
+
+
 def forwarding(family: int, mac: str) -> ClaimKey:
     """`family` is that of the underlay: there is one VXLAN device for each."""
-    return ClaimKey(ClaimKind.FORWARDING, family, int(mac.replace(":", ""), 16), _MAC_BITS)
+    return _new(ClaimKey, (ClaimKind.FORWARDING, family, int(mac.replace(":", ""), 16), _MAC_BITS))
 
 
 def neighbour(address: str) -> ClaimKey:
     family, number = _parsed(address)
-    return ClaimKey(ClaimKind.NEIGHBOUR, family, number, _BITS[family])
+    return ClaimKey(ClaimKind.NEIGHBOUR, family, number, BITS[family])
 
 
 @lru_cache(maxsize=1 << 16)
@@ -94,12 +141,39 @@ def nexthop(address: str) -> ClaimKey:
     Cached, because every route of a host asks for the same one.
     """
     family, number = _parsed(address)
-    return ClaimKey(ClaimKind.NEXTHOP, family, number, _BITS[family])
+    return _new(ClaimKey, (ClaimKind.NEXTHOP, family, number, BITS[family]))
 
 
 def route(prefix: str) -> ClaimKey:
     address, _, length = prefix.partition("/")
     return ClaimKey(ClaimKind.ROUTE, *_parsed(address), int(length))
+
+
+def interface(family: int, name: str) -> ClaimKey:
+    octets = name.encode()
+    return ClaimKey(ClaimKind.INTERFACE, family, int.from_bytes(octets, "big"), 8 * len(octets))
+
+
+def interface_name(key: ClaimKey) -> str:
+    """Name of the interface that a key is about."""
+    return _name(key.number >> BITS[key.family] if key.kind is ClaimKind.SOURCE else key.number)
+
+
+GUARD = ClaimKey(ClaimKind.GUARD, 4, 0, 0)
+
+
+def sender(address: str) -> ClaimKey:
+    return neighbour(address)._replace(kind=ClaimKind.SENDER)
+
+
+def source(name: str, prefix: ClaimKey) -> ClaimKey:
+    """Key of the permission to send from the prefix of that route."""
+    number = int.from_bytes(name.encode(), "big") << BITS[prefix.family] | prefix.number
+    return ClaimKey(ClaimKind.SOURCE, prefix.family, number, prefix.length)
+
+
+def guarded(name: str) -> ClaimKey:
+    return interface(4, name)._replace(kind=ClaimKind.GUARDED)
 
 
 def _parsed(address: str) -> tuple[int, int]:
@@ -121,6 +195,17 @@ class RoutingRule(msgspec.Struct, frozen=True, gc=False, tag="rule"):
     priority: int
 
 
+class VxlanDevice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="device"):
+    mac: str
+    differs: str = ""
+    """Difference between the device in the kernel and the configured one, in words; never wanted."""
+
+
+class TunnelAddress(msgspec.Struct, frozen=True, gc=False, tag="address"):
+    length: int
+    """Length of its prefix: only that of a single address is wanted."""
+
+
 class FdbEntry(msgspec.Struct, frozen=True, gc=False, tag="forwarding"):
     to: str
     """Underlay address of the host with this tunnel MAC."""
@@ -134,20 +219,55 @@ class NexthopEntry(msgspec.Struct, frozen=True, gc=False, tag="nexthop"):
     mode: Mode
 
 
-class RemoteRoute(msgspec.Struct, frozen=True, gc=False, tag="remote"):
+class RemoteRoute(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="remote"):
     """Route to a prefix behind another host."""
 
     via: str
     """Gateway of its nexthop."""
+    source: str = ""
+    """Address of this host that its own packets have as their source; empty if the kernel chooses."""
 
 
-class LocalRoute(msgspec.Struct, frozen=True, gc=False, tag="local"):
+class LocalRoute(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="local"):
     """Route to a prefix of a workload on this host."""
 
     interface: str
+    metric: int = 0
+    """`ARRIVAL_METRIC` while a routing daemon must not announce it yet."""
 
 
-Shape = RoutingRule | FdbEntry | NeighbourEntry | NexthopEntry | RemoteRoute | LocalRoute
+ARRIVAL_METRIC = 4096
+"""Metric of the routes of workloads that are still on their way here; no filter of a routing daemon exports it."""
+
+
+class InterfaceSetup(msgspec.Struct, frozen=True, gc=False, tag="interface"):
+    """Settings, and in IPv6 the gateway address, of a workload's interface."""
+
+
+class GuardTable(msgspec.Struct, frozen=True, gc=False, tag="guard"):
+    """Chains of the guard, for VXLAN with this VNI on this port."""
+
+    vni: int
+    port: int
+
+
+class GuardElement(msgspec.Struct, frozen=True, gc=False, tag="element"):
+    """Element of a set of the guard; its key says all."""
+
+
+Shape = (
+    RoutingRule
+    | VxlanDevice
+    | TunnelAddress
+    | FdbEntry
+    | NeighbourEntry
+    | NexthopEntry
+    | RemoteRoute
+    | LocalRoute
+    | InterfaceSetup
+    | GuardTable
+    | GuardElement
+)
 """Part of an object that the kernel can show. The type follows from the kind of the key; a route is remote or local."""
 BlockedBy = Callable[[ClaimKey, Shape], str | None]
 """Returns why an object cannot be in the kernel now; None if it can."""
@@ -178,18 +298,54 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The journal has it and the kernel does not: create it again, or take it off the journal."""
 
 
-def depends_on(key: ClaimKey, shape: Shape) -> ClaimKey | None:
-    """Return the object without which the kernel refuses this one, or sends its packets nowhere."""
-    if isinstance(shape, RemoteRoute):
-        return nexthop(shape.via)
-    if isinstance(shape, NexthopEntry):
-        return key._replace(kind=ClaimKind.NEIGHBOUR) if shape.mode is Mode.VXLAN else None
-    if isinstance(shape, NeighbourEntry):
-        return forwarding(key.family, shape.mac)
-    return None
+def depends_on(key: ClaimKey, shape: Shape) -> Sequence[ClaimKey]:
+    """Return the objects without which the kernel refuses this one, or sends its packets nowhere; first the one that
+    its packets pass next."""
+    find = _DEPENDENCIES.get(type(shape))
+    return () if find is None else find(key, shape)
+
+
+def uses(key: ClaimKey, shape: Shape) -> Sequence[ClaimKey]:
+    """Return the objects that must not be deleted while this one is present."""
+    if type(shape) is LocalRoute:
+        name = shape.interface
+        return interface(key.family, name), source(name, key), guarded(name)
+    return depends_on(key, shape)
+
+
+def _of_route(_key: ClaimKey, shape: Any) -> Sequence[ClaimKey]:
+    return (nexthop(shape.via), tunnel_address(shape.source)) if shape.source else (nexthop(shape.via),)
+
+
+def _of_nexthop(key: ClaimKey, shape: Any) -> Sequence[ClaimKey]:
+    return (_new(ClaimKey, (ClaimKind.NEIGHBOUR, *key[1:])),) if shape.mode is Mode.VXLAN else ()
+
+
+def _of_neighbour(key: ClaimKey, shape: Any) -> Sequence[ClaimKey]:
+    return (forwarding(key[1], shape.mac),)
+
+
+def _on_device(key: ClaimKey, _shape: Any) -> Sequence[ClaimKey]:
+    return (_DEVICES[key[1]],)
+
+
+_DEVICES = {family: device(family) for family in BITS}
+_DEPENDENCIES: Mapping[type, Callable[[ClaimKey, Any], Sequence[ClaimKey]]] = {
+    RemoteRoute: _of_route,
+    NexthopEntry: _of_nexthop,
+    NeighbourEntry: _of_neighbour,
+    FdbEntry: _on_device,
+    TunnelAddress: _on_device,
+    GuardElement: lambda _key, _shape: (GUARD,),
+}
+"""By type of shape: a restart asks for each of a hundred thousand objects."""
 
 
 _NAMES: Mapping[ClaimKind, str] = {kind: kind.name.lower() for kind in ClaimKind}
+
+GUARD_KINDS = frozenset({ClaimKind.GUARD, ClaimKind.SENDER, ClaimKind.SOURCE, ClaimKind.GUARDED})
+LOCAL_KINDS = frozenset({ClaimKind.INTERFACE, ClaimKind.SOURCE, ClaimKind.GUARDED})
+"""Kinds of objects that go with the routes to an interface of this host: no brake counts them, the routes' does."""
 
 KINDS: Kinds[ClaimKey] = Kinds(of=lambda key: _NAMES[key.kind], order=tuple(_NAMES.values()))
 
@@ -214,6 +370,10 @@ def in_order(keys: Iterable[ClaimKey]) -> Generator[None, None, list[ClaimKey]]:
 def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), AT_A_TIME):
         yield items[start : start + AT_A_TIME]
+
+
+def _name(number: int) -> str:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big").decode(errors="replace")
 
 
 def _mac(number: int) -> str:

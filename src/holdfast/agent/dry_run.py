@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.reconciler import AgentReconciler, reconciler_settings
 from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.agent.target import JournaledTarget
+from holdfast.agent.tunnels import OwnTunnels
 from holdfast.agent.worker import journal_file, source_watcher
 from holdfast.config.root import Config
 from holdfast.runtime.clock import SystemClock
@@ -60,6 +61,9 @@ class ReadOnlyDataplane:
     def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         return self.real.blocked_by(key, shape)
 
+    def routes_in(self, table: int) -> Set[ClaimKey]:
+        return self.real.routes_in(table)
+
     async def disturbed(self) -> Collection[ClaimKey] | None:
         await asyncio.Event().wait()
         return None
@@ -76,8 +80,11 @@ class DryRunPlan:
     held: Sequence[OutstandingChange]
 
 
-async def dry_run(config: Config, store: Store, real: HostDataplane, folder: Path) -> DryRunPlan | None:
-    """Compute the plan, with copies in `folder`. None: the store did not deliver a complete list in time."""
+async def dry_run(
+    config: Config, store: Store, real: HostDataplane, folder: Path, tunnels: OwnTunnels
+) -> DryRunPlan | None:
+    """Compute the plan, with copies in `folder`; `real` asks `tunnels` for the addresses of this host. None: the store
+    did not deliver a complete list in time."""
     paths = RolePaths(ROLE, Path(config.paths.runtime), Path(config.paths.state))
     for file in (journal_file(paths), StoreMemory(paths.state, ROLE).path):
         if file.exists():
@@ -86,7 +93,7 @@ async def dry_run(config: Config, store: Store, real: HostDataplane, folder: Pat
     dataplane, clock, store_addresses = ReadOnlyDataplane(real), SystemClock(), StoreAddresses(config.store.endpoints)
     await store_addresses.resolve()
     target = JournaledTarget(journal, dataplane)
-    source = source_watcher(config, store, clock, target)
+    source = source_watcher(config, store, clock, target, tunnels)
     context = Context(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
     memories = {source.name: StoreMemory(folder, ROLE)}
     settings = reconciler_settings(config, store_addresses.addresses)

@@ -40,14 +40,17 @@ class FleetPause:
         """Complete lists of intents that the store has delivered."""
         return self._watcher.intent_lists
 
+    @property
+    def is_judged(self) -> bool:
+        """Return whether the store was judged after its last list of intents."""
+        return self._judged == self.lists
+
     def judged(self, lists: int) -> None:
         """Note that the store was judged when that many lists were delivered."""
         if self._verdict() is not None:
             self._judged = lists
 
     def _read(self) -> None:
-        in_doubt = (
-            not self.lists or self._judged != self.lists or (self._verdict() or StoreVerdict.RESTORED) in IN_DOUBT
-        )
+        in_doubt = not self.lists or not self.is_judged or (self._verdict() or StoreVerdict.RESTORED) in IN_DOUBT
         stored = self._watcher.stored_intent(FLEET_PAUSE)
         self._memory.judge({} if stored is None else {FLEET_PAUSE: stored}, in_doubt=in_doubt)

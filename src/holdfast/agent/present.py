@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
-from holdfast.agent.claims import AT_A_TIME, Claim, ClaimKey, depends_on
+from holdfast.agent.claims import AT_A_TIME, Claim, ClaimKey, portions, uses
 from holdfast.reconcile import Owned
 
 
@@ -22,6 +23,7 @@ class Present:
     """Keys to judge again: their last dependent is gone, or their dependency is in the kernel now."""
     _dependents: Counter[ClaimKey] = field(default_factory=Counter)
     _waiting: dict[ClaimKey, set[ClaimKey]] = field(default_factory=dict)
+    _followers: dict[ClaimKey, set[ClaimKey]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.claims)
@@ -48,38 +50,55 @@ class Present:
         if old is not None and old.value.shape == owned.value.shape:
             self.claims[key] = owned
             return
-        self._drop_dependency(key, old)
+        self._drop_uses(key, old)
         self.version += 1
         self.claims[key] = owned
-        if (dependency := depends_on(key, owned.value.shape)) is not None:
-            self._dependents[dependency] += 1
+        for used in uses(key, owned.value.shape):
+            self._dependents[used] += 1
 
     def drop(self, key: ClaimKey) -> None:
         self.version += 1
-        self._drop_dependency(key, self.claims.pop(key, None))
+        self._drop_uses(key, self.claims.pop(key, None))
+        if self._followers:
+            self.released |= self._followers.pop(key, set())
 
     def replace_all(self, claims: Mapping[ClaimKey, Owned[Claim]]) -> Generator[None, None, None]:
         """Make these claims the whole content, in steps (see `holdfast.runtime.cooperative`)."""
+        if not (self.claims or self._waiting):
+            yield from self._fill(claims)
+            return
         for key in [key for key in self.claims if key not in claims]:
             self.drop(key)
+        known = self.claims.get
         for at, (key, owned) in enumerate(claims.items()):
             if at % AT_A_TIME == 0:
                 yield
-            self.put(key, owned)
+            if self._waiting or known(key) is not owned:
+                self.put(key, owned)
+
+    def _fill(self, claims: Mapping[ClaimKey, Owned[Claim]]) -> Generator[None, None, None]:
+        """Put these claims where there is nothing: a restart counts the dependents of a hundred thousand in bulk."""
+        self.version += 1
+        self.claims = dict(claims)
+        for some in portions(list(claims.items())):
+            self._dependents.update(chain.from_iterable([uses(key, owned.value.shape) for key, owned in some]))
+            yield
 
     def wait_for(self, key: ClaimKey, dependency: ClaimKey) -> None:
         """Release `key` as soon as its dependency is programmed."""
         self._waiting.setdefault(dependency, set()).add(key)
 
+    def follow(self, key: ClaimKey, leader: ClaimKey) -> None:
+        """Release `key` as soon as the other one is gone."""
+        self._followers.setdefault(leader, set()).add(key)
+
     def take_released(self) -> set[ClaimKey]:
         released, self.released = self.released, set()
         return released
 
-    def _drop_dependency(self, key: ClaimKey, old: Owned[Claim] | None) -> None:
-        dependency = None if old is None else depends_on(key, old.value.shape)
-        if dependency is None:
-            return
-        self._dependents[dependency] -= 1
-        if not self._dependents[dependency]:
-            del self._dependents[dependency]
-            self.released.add(dependency)
+    def _drop_uses(self, key: ClaimKey, old: Owned[Claim] | None) -> None:
+        for used in () if old is None else uses(key, old.value.shape):
+            self._dependents[used] -= 1
+            if not self._dependents[used]:
+                del self._dependents[used]
+                self.released.add(used)

@@ -20,12 +20,14 @@ from zlib import crc32
 import structlog
 
 from holdfast.agent import host_name
-from holdfast.agent.claims import KINDS, Claim, ClaimKey
+from holdfast.agent.claims import GUARD_KINDS, KINDS, LOCAL_KINDS, Claim, ClaimKey
+from holdfast.agent.desired.peers import Routing
 from holdfast.agent.desired.sources import Sources
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.fleet_pause import FLEET_PAUSE, FleetPause
 from holdfast.agent.gates.brake import AgentBrake
 from holdfast.agent.gates.dependents import DependentsGate
+from holdfast.agent.gates.handover import HandoverGate, is_peers
 from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.gates.precedence import PrecedenceGate
 from holdfast.agent.gates.prefix import PrefixGate
@@ -58,11 +60,17 @@ log = structlog.get_logger(__name__)
 
 NAME = "agent"
 IDENTITY_INTERVAL = Duration(seconds=5)
+"""Least time between two reads of a store's identity, unless a change of it arrives: what was delivered since is to be
+remembered (C43)."""
+QUIET_INTERVAL = Duration(seconds=60)
+"""The same while nothing is delivered, so that thousands of agents do not keep a store busy."""
 TICK = Duration(seconds=1)
 COMPARE_ALL_ABOVE = 2_000
 """Disturbed objects: with more than these, everything is compared, which is done in pages, and is safer."""
 REPAIR_PAUSE = Duration(milliseconds=100)
 """Between two repairs of objects that another program keeps changing."""
+_CENSUS_INTERVAL = Duration(seconds=20)
+"""Between two reads of the leader's census while the brake is closed."""
 _POLL = Duration(milliseconds=100)
 _SPREAD = Duration(seconds=60)
 _QUIET = ("dependents",)
@@ -175,9 +183,10 @@ class AgentReconciler:
                 self.sync_gate,
                 PrecedenceGate(tuple(self.sources.claims), self.sync_gate),
                 PrefixGate(self._prefixes.policy),
+                *self._handover(),
                 HandlerReadyGate(target.handlers),
                 InterfaceGate(target.dataplane),
-                DependentsGate(target.present, self._is_backing_off),
+                DependentsGate(target.present, self._is_backing_off, self._guards, self._is_wanted),
                 StorePathGate(target.present, settings.stores, settings.hold_down),
             ),
             kinds=KINDS,
@@ -190,6 +199,21 @@ class AgentReconciler:
             read_back=False,  # every handler acknowledges every object itself
         )
 
+    @property
+    def _guards(self) -> bool:
+        return self.target.dataplane.describe().guards
+
+    def _is_wanted(self, key: ClaimKey) -> bool:
+        return bool(self.sources.among([key]))
+
+    def _handover(self) -> Sequence[HandoverGate]:
+        """Return the gate of `routing: bgp`."""
+        return [HandoverGate(self.target.dataplane.routes_in)] if self.is_bgp else []
+
+    @property
+    def is_bgp(self) -> bool:
+        return any(watcher.routing is Routing.BGP for watcher in self.watchers)
+
     def _is_backing_off(self, change: Change[ClaimKey, Claim], now: Instant) -> bool:
         return self.loop.ledger.judge(change, {}, 0, now) is not None
 
@@ -197,14 +221,18 @@ class AgentReconciler:
         """Run until stopped. Programmed objects and the journal stay."""
         await until_first(
             {
-                **{f"watch {watcher.name}": watcher.run(self._wake, self._on_intents) for watcher in self.watchers},
+                **{f"watch {watcher.name}": self._follow(watcher) for watcher in self.watchers},
                 "identity": self._watch_identity(),
                 "kernel": self._watch_kernel(),
                 "tick": self._tick(),
+                "census": self._compare_census(),
                 "reconciler": self._reconcile(stopping),
             }
         )
         await self._end_compaction()
+
+    async def _follow(self, watcher: SourceWatcher) -> None:
+        await watcher.run(self._wake, self._on_intents, self.identity_gate.invalidated.set)
 
     async def _reconcile(self, stopping: asyncio.Event) -> None:
         await self._first_list(stopping)
@@ -251,11 +279,19 @@ class AgentReconciler:
 
     def _is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         """Return whether an operator has allowed the syncer change that a delete follows from. Allowances of a restored
-        store are void: one of them may have ended since the backup."""
+        store are void: one of them may have ended since the backup. What goes with other objects needs none."""
+        if change.key.kind in LOCAL_KINDS or (change.key.kind in GUARD_KINDS and not self._guards):
+            return True
+        if self.is_bgp and is_peers(change):
+            return True  # nothing of another host is wanted, and the handover gate has let it pass
         owner = change.owner.source
         if owner in self.identity_gate.guards and self.identity_gate.verdict(owner) is StoreVerdict.RESTORED:
             return False  # protection: C69
-        return any(watcher.name == owner and watcher.is_allowed(change) for watcher in self.watchers)
+        ours = owner in self.identity_gate.guards and self.identity_gate.verdict(owner) is StoreVerdict.OURS
+        return any(
+            watcher.name == owner and (watcher.is_allowed(change) or (ours and watcher.is_proven(change)))
+            for watcher in self.watchers
+        )
 
     def _all_intents(self) -> Iterable[Intent]:
         yield from self._own_intents()
@@ -277,6 +313,7 @@ class AgentReconciler:
         await next(one for one in self.watchers if one.name == source).refresh()
 
     def _recheck_identity(self, source: str) -> None:
+        next(one for one in self.watchers if one.name == source).census.forget()
         self.identity_gate.invalidate(source, self._clock.now())
 
     def _wake(self) -> None:
@@ -285,6 +322,7 @@ class AgentReconciler:
     async def _watch_identity(self) -> None:
         while True:
             self.identity_gate.invalidated.clear()
+            began, delivered = self._clock.now(), [watcher.delivered for watcher in self.watchers]
             lists = {name: one.lists for name, one in self._fleet_pauses.items()}
             changed = await self.identity_gate.check(self._clock.now())
             if self._note_restored() or changed:
@@ -293,9 +331,24 @@ class AgentReconciler:
                 one.judged(lists[name])
                 await one.save()
             self.intents.apply()
+            await self._until_identity_is_due(began, delivered)
+
+    async def _until_identity_is_due(self, since: Instant, delivered: Sequence[int]) -> None:
+        while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(IDENTITY_INTERVAL.total_seconds()):  # 3.11's wait_for can swallow a stop
                     await self.identity_gate.invalidated.wait()
+                    return
+            has_news = delivered != [watcher.delivered for watcher in self.watchers]
+            if has_news or self._is_in_doubt() or self._clock.now() - since >= QUIET_INTERVAL:
+                return
+
+    def _is_in_doubt(self) -> bool:
+        """Return whether a store is not the one that it should be, or the consequences of that are not over."""
+        verdicts = self.identity_gate.verdicts().values()
+        return any(one is not StoreVerdict.OURS for one in verdicts) or any(
+            watcher.claims.restored for watcher in self.watchers
+        )
 
     def _note_restored(self) -> bool:
         """Let the newer of two owners have a claim while a store is restored, and afterwards until its conflicts are
@@ -346,8 +399,28 @@ class AgentReconciler:
             await asyncio.sleep(TICK.total_seconds())
             self.intents.apply()  # some may have expired
             self._wake()
+            if not all(one.is_judged for one in self._fleet_pauses.values()):
+                self.identity_gate.invalidated.set()
             if self.target.journal.wants_compaction and self._compaction is None:
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")
+
+    async def _compare_census(self) -> None:
+        """Compare the sources with the leader's census while the brake holds deletes; not all hosts at once."""
+        brake = self.loop.place.brake
+        assert brake is not None
+        while True:
+            await asyncio.sleep(TICK.total_seconds())
+            if not brake.is_closed():
+                continue
+            await asyncio.sleep(self._settings.pace.linger.total_seconds())
+            for watcher in self.watchers:
+                try:
+                    if await watcher.compare_census(self.present.claims):
+                        log.info("the leader's census confirms the list; the brake opens", source=watcher.name)
+                        self.loop.dirty.mark_all()
+                except Away as away:
+                    log.debug("cannot compare the list with the leader's census; retrying", error=str(away))
+            await asyncio.sleep(_CENSUS_INTERVAL.total_seconds())
 
     async def _compact(self) -> None:
         try:

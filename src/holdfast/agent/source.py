@@ -6,10 +6,11 @@ in time (N4).
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from holdfast.agent.claims import Claim, ClaimKey, in_order
+from holdfast.agent.claims import Claim, ClaimKey, in_order, portions
 from holdfast.agent.desired.sources import Sources
 from holdfast.agent.desired.watcher import Journaled, SourceWatcher
 from holdfast.agent.present import Present
@@ -59,7 +60,11 @@ class WantedClaims:
             self._ordered = await self._in_order()
         start = 0 if after is None else bisect_right(self._ordered, after)
         end = len(self._ordered) if upto is None else bisect_right(self._ordered, upto)
-        return list(self.sources.among(self._ordered[start:end]).items())
+        found: list[tuple[ClaimKey, Owned[Claim]]] = []
+        for some in portions(self._ordered[start:end]):
+            found += self.sources.among(some).items()
+            await asyncio.sleep(0)
+        return found
 
     async def _in_order(self) -> list[ClaimKey]:
         keys = self.sources.keys()

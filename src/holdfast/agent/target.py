@@ -102,7 +102,8 @@ class JournaledTarget:
             await self._read_all()
         start = 0 if after is None else bisect_right(self._order, after)
         end, claims = start + self._page, self.present.claims
-        page = [(key, claims[key]) for key in self._order[start:end] if key in claims]
+        keys = self._order[start:end]
+        page = [(key, owned) for key, owned in zip(keys, map(claims.get, keys), strict=True) if owned is not None]
         return page, self._order[end - 1] if end < len(self._order) else None
 
     async def _read_all(self) -> None:
@@ -141,10 +142,33 @@ class JournaledTarget:
         yield
         found: dict[ClaimKey, Owned[Claim]] = {}
         for some in portions((yield from in_order([*self._journaled, *unknown]))):
-            found |= {key: owned for key in some if (owned := self._merged(key, shapes)) is not None}
+            found |= self._merge(some, shapes)
             yield
         yield from self.present.replace_all(found)
         return found
+
+    def _merge(self, keys: Sequence[ClaimKey], shapes: Mapping[ClaimKey, Shape]) -> dict[ClaimKey, Owned[Claim]]:
+        """Merge many at once. Nearly all are in the kernel as the journal has them, and in no other state."""
+        found: dict[ClaimKey, Owned[Claim]] = {}
+        is_settled = not (self.pending_deletes or self._unacknowledged)
+        for key, known, shape in zip(keys, self._load_all(keys), map(shapes.get, keys), strict=True):
+            if is_settled and type(known) is Owned and known.value.shape == shape:
+                found[key] = known
+            elif (merged := self._merged(key, shapes)) is not None:
+                found[key] = merged
+        return found
+
+    def _load_all(self, keys: Sequence[ClaimKey]) -> Sequence[Owned[Claim] | bytes | None]:
+        """Return the journal's claims on these keys. What is still encoded is decoded all at once, unless one of them
+        cannot be."""
+        known = list(map(self._journaled.get, keys))
+        encoded = [(key, body) for key, body in zip(keys, known, strict=True) if type(body) is bytes]
+        claims = codec.read_all(body for _, body in encoded)
+        if claims is None:
+            return known
+        decoded = dict(zip((key for key, _ in encoded), claims, strict=True))
+        self._journaled.update(decoded)
+        return [decoded.get(key, old) for key, old in zip(keys, known, strict=True)] if decoded else known
 
     def _merged(self, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
         """Take the owner from the journal, and the shape from the kernel."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,22 +18,27 @@ import structlog
 
 from holdfast import __version__
 from holdfast.agent import PEERS_WORKER, ROLE, host_name
+from holdfast.agent.claims import ARRIVAL_METRIC, ClaimKey
 from holdfast.agent.commands.adopt import AdoptCommand
 from holdfast.agent.commands.control import AgentCommands
+from holdfast.agent.dataplane.api import HostDataplane
 from holdfast.agent.dataplane.open import open_dataplane
-from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.host_keys import HostNameRefused, keys_of
+from holdfast.agent.desired.peers import Encapsulation, LocalHost, Routing
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.host_addresses import own_addresses
-from holdfast.agent.journal import Journal
+from holdfast.agent.journal import Journal, codec
 from holdfast.agent.journal.journal import JournalUnreadable
+from holdfast.agent.namespace_watch import NamespaceWatch
 from holdfast.agent.reconciler import AgentReconciler, reconciler_settings
 from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.agent.report.summary import AgentDetails, AgentSummary, Moment
-from holdfast.agent.report.worker import REPORTER
+from holdfast.agent.report.worker import REPORTER, reporting_host
 from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.agent.target import JournaledTarget
-from holdfast.agent.tunnel_mac import TunnelMacs
+from holdfast.agent.tunnels import OwnTunnels
 from holdfast.config.root import Config
+from holdfast.config.sections.linux import MAIN_TABLE, LinuxSettings
 from holdfast.model.base.region import configured_region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.scope import Scope, ScopeKind
@@ -69,21 +76,40 @@ def journal_file(paths: RolePaths) -> Path:
 
 
 def source_watcher(
-    config: Config, store: Store, clock: Clock, target: JournaledTarget, macs: TunnelMacs | None = None
+    config: Config, store: Store, clock: Clock, target: JournaledTarget, tunnels: OwnTunnels | None = None
 ) -> SourceWatcher:
     """Watcher of the only source: this region of the store."""
-    region = configured_region(config)
+    region, info = configured_region(config), target.dataplane.describe()
     return SourceWatcher(
         region.segment,
         store,
         region,
-        LocalHost(host_name(config), Encapsulation(config.agent.encapsulation)),
+        replace(local_host(config), sets_up_interfaces=info.sets_up_interfaces, guards=info.guards),
         clock,
         own_key(config),
         blocked_by=target.dataplane.blocked_by,
         owner_of=target.owner_of,
-        tunnel_macs=macs,
+        own_tunnels=tunnels,
     )
+
+
+def local_host(config: Config) -> LocalHost:
+    """Return this host as configured."""
+    routing = Routing(config.agent.routing)
+    return LocalHost(
+        host_name(config),
+        Encapsulation(config.agent.encapsulation),
+        routing,
+        arrival_metric(routing, config.agent.linux),
+    )
+
+
+def arrival_metric(routing: Routing, settings: LinuxSettings) -> int | None:
+    """Return the metric of routes to workloads that are on their way here. FRR announces all of the main table, so
+    there they are not programmed before they have arrived."""
+    if routing is Routing.MESH:
+        return 0
+    return None if settings.table == MAIN_TABLE else ARRIVAL_METRIC
 
 
 def own_key(config: Config) -> OwnKey:
@@ -95,14 +121,17 @@ def own_key(config: Config) -> OwnKey:
 class AgentJob:
     """Everything that runs once journal and dataplane are open."""
 
-    def __init__(self, worker: Worker, store: Store, target: JournaledTarget, macs: TunnelMacs) -> None:
+    def __init__(
+        self, worker: Worker, store: Store, target: JournaledTarget, tunnels: OwnTunnels, namespace: NamespaceWatch
+    ) -> None:
+        self._namespace = namespace
         config, host = worker.config, host_name(worker.config)
         self._worker = worker
         self._config_at_start = config.agent
         self._addresses: tuple[str, ...] = ()
         """Own addresses as last measured: a report each second should not read them from the kernel each time."""
         self._store_addresses = StoreAddresses(config.store.endpoints)
-        source = source_watcher(config, store, worker.clock, target, macs)
+        source = source_watcher(config, store, worker.clock, target, tunnels)
         memories = {source.name: StoreMemory(worker.paths.state, ROLE)}
         settings = reconciler_settings(config, self._store_addresses.addresses)
         intents, here = FileIntents(worker.paths, worker.name, worker.clock), Scope(ScopeKind.HOST, host)
@@ -120,13 +149,12 @@ class AgentJob:
             worker.context, reconciler.loop, reconciler.intents, reconciler.sync_gate, here, intents
         )
         worker.handlers |= self._intents.handlers()
-        commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock, lambda: self._addresses, macs.all)
+        commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock, lambda: self._addresses, tunnels.macs)
         worker.handlers |= commands.handlers()
         worker.handlers |= AdoptCommand(self.reconciler, worker.clock, worker.decisions).handlers()
         self._endpoint_reporter = EndpointReporter(
             store,
-            source.region,
-            host,
+            reporting_host(config, worker.paths),
             commands.endpoints,
             worker.clock.now,
             own_key(config),
@@ -141,6 +169,7 @@ class AgentJob:
                 "store addresses": self._store_addresses.run(),
                 "endpoint statuses": self._endpoint_reporter.run(),
                 "measure": self._measure(),
+                "namespace": self._namespace.run(),
                 "reconciler": self.reconciler.run(self._worker.stopping),
             }
         )
@@ -171,6 +200,8 @@ class StartupWait:
         while True:
             try:
                 return opener()
+            except HostNameRefused as error:
+                self._show(str(error), what="host name")
             except (JournalUnreadable, Away) as error:
                 self._show(str(error), what=error.what if isinstance(error, Away) else "journal")
             if await self._worker.stopped(_RETRY):
@@ -193,19 +224,36 @@ class StartupWait:
         return msgspec.to_builtins(details)
 
 
+def _open_dataplane(worker: Worker, tunnels: OwnTunnels, journal: Journal) -> tuple[HostDataplane, NamespaceWatch]:
+    settings = worker.config.agent
+    namespace = NamespaceWatch(settings.dataplane.netns if settings.dataplane.kind == "linux" else None)
+    is_journaled = partial(_is_journaled, journal)
+    return open_dataplane(settings, tunnels.underlay, worker.paths.runtime, is_journaled), namespace
+
+
+def _is_journaled(journal: Journal, key: ClaimKey) -> bool:
+    text = codec.write_key(key)
+    return text in journal.live or text in journal.deleting
+
+
 async def run(worker: Worker) -> None:
     config, startup = worker.config, StartupWait(worker)
+    named = partial(keys_of, host_name(config), configured_region(config))
+    if config.agent.routing == "bgp" and await startup.until_open(named) is None:
+        return
     journal = await startup.until_open(lambda: Journal.open(journal_file(worker.paths), boot_id()))
     if journal is None:
         return
     (log.warning if journal.opened.quarantine else log.info)("journal opened", state=journal.opened.sentence)
-    macs = TunnelMacs()
-    dataplane = await startup.until_open(lambda: open_dataplane(config.agent, macs.of, worker.paths.runtime))
-    if dataplane is None:
+    tunnels = OwnTunnels()
+    opened = await startup.until_open(partial(_open_dataplane, worker, tunnels, journal))
+    if opened is None:
         return
+    dataplane, namespace = opened
     store = open_store(config.store, relist_spread=RELIST_SPREAD)
+    worker.metrics.follow(store.contact, worker.clock.now)
     try:
-        await AgentJob(worker, store, JournaledTarget(journal, dataplane), macs).run()
+        await AgentJob(worker, store, JournaledTarget(journal, dataplane), tunnels, namespace).run()
     finally:
         await store.close()
         journal.close()

@@ -62,8 +62,8 @@ def test_peers_are_shown_with_how_they_are_reached(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()
         (row,) = await asked("peers")
-        assert (row["host"], row["reached"], row["routes"], row["objects"]) == ("a", ["vxlan 10.99.0.1"], 1, 4)
-        assert list(peer_lines([row]))[1] == "a                    vxlan 10.99.0.1        1        4   in sync"
+        assert (row["host"], row["reached"], row["routes"], row["objects"]) == ("a", ["vxlan 10.99.0.1"], 2, 5)
+        assert list(peer_lines([row]))[1] == "a                    vxlan 10.99.0.1        2        5   in sync"
 
     play(scene, tmp_path)
 
@@ -116,6 +116,16 @@ def test_an_unknown_host_is_explained_as_unknown(tmp_path: Path) -> None:
     play(scene, tmp_path)
 
 
+def test_a_report_of_another_host_is_explained_with_its_routing_if_the_agent_told_it() -> None:
+    def told(report: dict[str, object]) -> str:
+        seen = {"known": True, "addresses": [], "endpoints": 0, "alive": True, "reported": "", "unreadable": []}
+        one: dict[str, Any] = {"name": "a", "agent": None, "decisions": [], "fleet": {**seen, "report": report}}
+        return "\n".join(explained(one))
+
+    assert "version 1, routing bgp, no counts" in told({"version": "1", "routing": "bgp"})
+    assert "version 1, no counts" in told({"version": "1"})
+
+
 def test_the_own_host_is_explained_with_its_endpoints(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         fleet = asked.site.fleet()
@@ -135,6 +145,7 @@ def test_a_host_that_the_inventory_does_not_know_says_so_until_it_is_known(tmp_p
         await asked.start()
         assert [gate["gate"] for gate in (await asked("report"))["gates"]] == ["registration"]
         assert (await asked("about"))["registered"] is False
+        assert (await asked("report"))["routing"] == "mesh"
         fleet.write(fleet.joins(ME, 9))
         await asyncio.sleep(2)
         assert (await asked("report")).get("gates", []) == []

@@ -25,7 +25,7 @@ def test_a_remote_workload_is_traced_through_the_tunnel_to_its_host(tmp_path: Pa
         head, _, owner, *steps = await explained(asked, "10.65.0.1")
         assert head == "From me, packets to 10.65.0.1 go through the tunnel to 192.0.2.1."
         assert owner == "ROUTE       10.65.0.1/32 belongs to endpoint a-holdfast-w-eth0 on host a"
-        assert [step.split()[1] for step in steps] == ["route", "nexthop", "neighbour", "forwarding"]
+        assert [step.split()[1] for step in steps] == ["route", "nexthop", "neighbour", "forwarding", "device"]
         assert all(step.endswith("programmed") for step in steps)
 
     play(scene, tmp_path)

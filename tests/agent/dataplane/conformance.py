@@ -20,6 +20,8 @@ from holdfast.agent.claims import (
     Owner,
     RemoteRoute,
     Shape,
+    VxlanDevice,
+    device,
     forwarding,
     neighbour,
     nexthop,
@@ -51,9 +53,10 @@ Objects = Sequence[tuple[ClaimKey, Shape]]
 
 
 def tunnel(address: str, mac: str, underlay: str) -> Objects:
-    """All objects of a peer that is reached through the tunnel."""
+    """All objects of a peer that is reached through the tunnel, and our own end of it."""
     family = 6 if ":" in underlay else 4
     return [
+        (device(family), VxlanDevice(f"02:00:00:00:00:0{family}")),
         (forwarding(family, mac), FdbEntry(underlay)),
         (neighbour(address), NeighbourEntry(mac)),
         (nexthop(address), NexthopEntry(Mode.VXLAN)),
@@ -157,7 +160,7 @@ async def a_route_moves_to_another_nexthop(ground: Ground) -> None:
     await made(ground.dataplane, [*tunnel(T1, M1, U1), *tunnel(T2, M2, U2), (route("10.65.0.1/32"), RemoteRoute(T1))])
     moved = change(route("10.65.0.1/32"), RemoteRoute(T2), RemoteRoute(T1))
     assert list(await ground.dataplane.apply([moved])) == [None]
-    await removed(ground.dataplane, tunnel(T1, M1, U1))
+    await removed(ground.dataplane, tunnel(T1, M1, U1)[1:])
     assert await ground.dataplane.read() == {**dict(tunnel(T2, M2, U2)), route("10.65.0.1/32"): RemoteRoute(T2)}
 
 
@@ -214,7 +217,7 @@ async def thousands_go_in_at_once(ground: Ground) -> None:
     await made(ground.dataplane, [*tunnel(T1, M1, U1), *routes])
     assert await ground.dataplane.read() == dict([*tunnel(T1, M1, U1), *routes])
     await removed(ground.dataplane, routes[:1_500])
-    assert len(await ground.dataplane.read()) == 1_503
+    assert len(await ground.dataplane.read()) == 1_504
 
 
 async def an_interface_that_is_absent_blocks_its_routes_without_a_crash(ground: Ground) -> None:

@@ -40,7 +40,7 @@ def test_a_link_that_flaps_drops_all_but_forwarding_entries_and_is_a_disturbance
 
     kernel = FakeKernel()
     assert asyncio.run(flap()) is None
-    assert {key.kind for key in kernel.objects} == {ClaimKind.FORWARDING}
+    assert {key.kind for key in kernel.objects} == {ClaimKind.DEVICE, ClaimKind.FORWARDING}
 
 
 def test_an_interrupted_read_answers_with_nothing_at_all() -> None:
@@ -48,7 +48,7 @@ def test_an_interrupted_read_answers_with_nothing_at_all() -> None:
     asyncio.run(made(kernel, tunnel(T1, M1, U1)))
     with pytest.raises(ReadInterrupted):
         asyncio.run(kernel.read())
-    assert len(asyncio.run(kernel.read())) == 3
+    assert len(asyncio.run(kernel.read())) == 4
 
 
 def test_a_foreign_object_is_neither_seen_nor_taken_over_nor_removed() -> None:

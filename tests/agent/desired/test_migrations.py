@@ -16,6 +16,7 @@ import pytest
 from holdfast.agent.claims import LocalRoute, RemoteRoute
 from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.report.endpoints import EndpointReporter
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatusName
 from holdfast.testing import StoreWrite
@@ -181,6 +182,7 @@ def test_a_move_that_is_seen_late_changes_a_route_once_at_most(tmp_path: Path, t
     "N8",
     without="holdfast.agent.desired.ownership:local_place",
     by="tests.agent.without_protection:local_while_it_migrates",
+    sees=(AssertionError, r"\(shapes, site.shapes\[P1\]\) == \(\[\], HERE\)"),
 )
 def test_N8_a_migration_that_goes_before_the_old_endpoint_takes_nothing_from_a_workload_that_has_arrived(
     tmp_path: Path, arrives: bool
@@ -258,7 +260,8 @@ async def reported(site: HostHarness) -> AsyncIterator[list[bytes | None]]:
 
     site.world.store.observers.append(note)
     commands = AgentCommands(site.running, ME, "boot-1", site.node.clock)
-    reporter = EndpointReporter(site.world.store.client("reporter"), REGION, ME, commands.endpoints)
+    host = ReportingHost(REGION, ME, "boot-1")
+    reporter = EndpointReporter(site.world.store.client("reporter"), host, commands.endpoints)
     running = asyncio.create_task(reporter.run())
     await site.world.until(lambda: bool(written))
     yield written

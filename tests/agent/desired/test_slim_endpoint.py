@@ -24,7 +24,9 @@ def test_a_slim_endpoint_has_name_host_interface_and_prefixes_of_the_whole_one(
 ) -> None:
     name, whole = made
     found = slim(msgspec.structs.replace(whole, metadata=msgspec.structs.replace(whole.metadata, namespace="")))
-    assert found == SlimEndpoint(join(name), name.node, whole.spec.interface_name, whole.spec.ip_networks)
+    assert found == SlimEndpoint(
+        join(name), name.node, whole.spec.interface_name, whole.spec.ip_networks, whole.spec.allowed_ips
+    )
     assert (found.name, found.individual) == (name, name.individual)
     moved = name._replace(node="else-where")
     assert (found.at(moved).name, found.at(moved).prefixes) == (moved, found.prefixes)

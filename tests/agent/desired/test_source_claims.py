@@ -15,12 +15,17 @@ from holdfast.agent.claims import (
     Mode,
     NexthopEntry,
     RemoteRoute,
+    TunnelAddress,
+    VxlanDevice,
+    device,
     forwarding,
+    interface,
     neighbour,
     nexthop,
     route,
+    tunnel_address,
 )
-from holdfast.agent.desired.peers import Encapsulation, LocalHost, peer
+from holdfast.agent.desired.peers import Encapsulation, LocalHost, Routing, peer
 from holdfast.agent.desired.slim_endpoint import decode_endpoint, without_host
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.region import Region
@@ -102,7 +107,9 @@ class Followed:
         return next((kind, hear) for kind, hear in kinds if key.startswith(kind.prefix(REGION)))
 
     def wanted(self) -> Mapping[Any, Any]:
-        return {key: found.claim.shape for key in self.claims if (found := self.claims.wanted(key)) is not None}
+        """Wanted objects, without the tunnel devices that any peer behind them needs."""
+        found = {key: self.claims.wanted(key) for key in self.claims if key.kind is not ClaimKind.DEVICE}
+        return {key: one.claim.shape for key, one in found.items() if one is not None}
 
 
 @settings(max_examples=100, deadline=None)
@@ -137,12 +144,13 @@ def test_the_own_host_claims_nothing() -> None:
     assert followed.wanted() == {}
 
 
-def test_another_mac_of_our_own_touches_everything_on_our_tunnels() -> None:
+def test_another_mac_of_our_own_changes_our_tunnel_device() -> None:
     followed = Followed()
     followed.tell(FLEET.joins("a", 1), FLEET.joins(ME, 2))
-    assert forwarding(4, "66:00:00:00:00:01") in followed.tell(FLEET.joins(ME, 2, mac=3))
+    assert followed.tell(FLEET.joins(ME, 2, mac=3)) == {device(4)}
+    assert followed.claims.wanted(device(4)).claim.shape == VxlanDevice("66:00:00:00:00:03")  # type: ignore[union-attr]
     assert followed.claims.macs()[4] == "66:00:00:00:00:03"
-    assert followed.tell(FLEET.joins(ME, 2, mac=3, uid="other")) == set()
+    assert followed.tell(FLEET.joins(ME, 2, mac=3, uid="other")) <= {device(4)}
 
 
 def test_a_workload_of_this_host_is_routed_to_its_interface() -> None:
@@ -161,8 +169,8 @@ def test_a_workload_waits_for_its_host() -> None:
 
 def test_a_host_that_claims_our_own_address_is_refused_and_named() -> None:
     followed = Followed()
-    followed.tell(FLEET.joins(ME, 1), FLEET.joins("a", 2, tunnel=1))
-    assert followed.wanted() == {}
+    followed.tell(FLEET.joins(ME, 1, tunnel=1), FLEET.joins("a", 2, tunnel=1))
+    assert followed.wanted() == {tunnel_address("10.99.0.1"): TunnelAddress(32)}
     assert followed.claims.refusals() == ["host a claims 10.99.0.1, which is an address of this host"]
 
 
@@ -187,7 +195,10 @@ def test_hosts_on_one_segment_are_reached_directly_and_others_through_the_tunnel
     touched = followed.tell(on(ME, "192.0.2.1/24", 1))
     assert followed.wanted() == {
         nexthop("192.0.2.2"): NexthopEntry(Mode.DIRECT),
+        route("10.99.0.2/32"): RemoteRoute("192.0.2.2"),
         **{key: shape for key, shape in wants(followed.objects).items() if key in _tunnel(3)},
+        route("10.99.0.3/32"): RemoteRoute("10.99.0.3", "10.99.0.1"),
+        tunnel_address("10.99.0.1"): TunnelAddress(32),
     }
     assert touched >= {nexthop("192.0.2.2"), *_tunnel(2)}
     assert followed.tell(FLEET.leaves(ME)) == set()
@@ -211,8 +222,13 @@ def test_both_families_of_a_host_have_their_own_gateway() -> None:
         tunnel_mac_v6="66:00:00:00:06:02",
     )
     found = peer(Host.of("a", spec), LocalHost(ME, Encapsulation.ALWAYS))
-    assert (found.gateway(4), found.gateway(6)) == ("10.99.0.2", "fd99::2")
-    assert [key.kind for key, _ in found.claims()] == 2 * [ClaimKind.FORWARDING, ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP]
+    assert (found.route(4), found.route(6)) == (RemoteRoute("10.99.0.2"), RemoteRoute("fd99::2"))
+    assert [key.kind for key, _ in found.claims()] == 2 * [
+        ClaimKind.FORWARDING,
+        ClaimKind.NEIGHBOUR,
+        ClaimKind.NEXTHOP,
+        ClaimKind.ROUTE,
+    ]
 
 
 @pytest.mark.parametrize("host", ["a", "r-1", "a--b"])
@@ -253,3 +269,10 @@ def test_the_models_equal_what_the_harness_writes() -> None:
 
 def _of(put: Put) -> tuple[bytes, bytes]:
     return put.key, put.value
+
+
+def test_another_underlay_address_has_the_local_interfaces_compared_with_bgp() -> None:
+    found = Followed(LocalHost(ME, routing=Routing.BGP, sets_up_interfaces=True))
+    found.tell(FLEET.joins(ME, 7), FLEET.runs("w", ME, "10.65.0.1/32"))
+    assert interface(4, "tap-w") in found.tell(FLEET.joins(ME, 8))
+    assert found.tell(FLEET.joins(ME, 8, mac=3)) == set()

@@ -151,7 +151,10 @@ def test_a_lower_source_waits_for_the_owner_and_a_higher_one_does_not() -> None:
     closed = judged(gate, down)
     assert closed is not None
     assert closed.reason is PrecedenceReason.OWNER_UNSYNCED
-    assert closed.opens == "a complete list from first, or: holdfast source forget first --reason …"
+    assert closed.opens == "a complete list from first"
+    late = judged(gate, down, NOW + seconds(61))
+    assert late is not None
+    assert late.opens == "a complete list from first, or: holdfast source forget first --reason …"
     assert judged(gate, up) is None
     sync.note_source("first", Synced(NOW, 7))
     assert judged(gate, down) is None

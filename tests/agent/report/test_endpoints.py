@@ -12,10 +12,12 @@ from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Owner, RemoteRout
 from holdfast.agent.report.damping import StatusDamping
 from holdfast.agent.report.endpoint_states import states
 from holdfast.agent.report.endpoints import EndpointReporter
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.calico.endpoint import Endpoint, EndpointName, EndpointSpec
 from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
 from holdfast.reconcile import Change, Op, Outstanding, Owned
 from holdfast.testing import World, simulate
 from tests.agent.desired.harness import slim
@@ -79,13 +81,14 @@ def test_an_endpoint_without_an_interface_is_down() -> None:
 class Said:
     """The endpoint reporter of host r1, with the states that it finds."""
 
-    def __init__(self, world: World, machine: str = "r1") -> None:
+    def __init__(self, world: World, machine: str = "r1", boot: str = "boot-1") -> None:
         self.world = world
         self.states: dict[EndpointName, EndpointState] | None = {NAME: EndpointState.UP}
         node = world.node(machine)
         self.are_all = True
+        host = ReportingHost(REGION, "r1", boot, instance=machine)
         reporter = EndpointReporter(
-            node.store(), REGION, "r1", lambda: self.states, node.clock.now, is_complete=lambda: self.are_all
+            node.store(), host, lambda: self.states, node.clock.now, is_complete=lambda: self.are_all
         )
         self.task = asyncio.create_task(reporter.run())
 
@@ -198,12 +201,51 @@ def test_two_agents_of_one_name_change_a_status_less_and_less_often(
         await asyncio.sleep(300)
         changes = len(said.world.store.history)
         assert changes < 40 if damped else changes > 400
+        if not damped:
+            return
         said.states = {NAME: EndpointState.ERROR}
         await asyncio.sleep(0.8)
         assert said.value() == b'{"status":"error"}', "a new state is written at once"
         other.task.cancel()
         await asyncio.sleep(120)
         assert said.value() == b'{"status":"error"}'
+
+    scene(story)
+
+
+async def reports(world: World, boot: str, instance: str) -> None:
+    """Write the report of an agent of host r1."""
+    value = AGENT_REPORT.encode(AgentReport(version="1", boot_id=boot, instance=instance))
+    await world.connect("reporter").put(AGENT_REPORT.key(REGION, "r1"), value)
+
+
+def has_written(said: Said, machine: str) -> bool:
+    return any(write.client.startswith(machine) for write in said.world.store.history)
+
+
+def test_of_two_agents_of_one_name_on_a_machine_only_the_one_that_reports_writes_statuses() -> None:
+    async def story(said: Said) -> None:
+        await reports(said.world, "boot-1", "r1")
+        other = Said(said.world, "copy")
+        other.states = {NAME: EndpointState.DOWN}
+        await asyncio.sleep(60)
+        assert (said.value(), has_written(said, "copy")) == (b'{"status":"up"}', False)
+        await reports(said.world, "boot-1", "copy")
+        await asyncio.sleep(1)
+        assert said.value() == b'{"status":"down"}'
+        written = len(said.world.store.history)
+        await asyncio.sleep(60)
+        assert len(said.world.store.history) == written
+        other.task.cancel()
+
+    scene(story)
+
+
+def test_a_report_of_the_machine_before_it_was_booted_holds_no_status() -> None:
+    async def story(said: Said) -> None:
+        await reports(said.world, "boot-0", "before")
+        await asyncio.sleep(1)
+        assert said.value() == b'{"status":"up"}'
 
     scene(story)
 

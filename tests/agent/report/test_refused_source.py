@@ -18,6 +18,7 @@ from holdfast.config.root import Config
 from holdfast.model.control.intent import INTENT
 from holdfast.model.fleet.prefixes import FLEET_PREFIXES
 from holdfast.store.api import Events, Snapshot, StoreRefused
+from holdfast.store.identity import identity_key
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.harness import BOOT, ME, REGION
@@ -48,7 +49,8 @@ def test_the_prefix_that_the_agent_may_not_read_is_named_until_it_may(
         source = source_watcher(CONFIG, store, machine.clock, target)
         task = asyncio.create_task(source.run(lambda: None, no_intents))
         await asyncio.sleep(30)
-        watched = ", ".join(prefix.decode() for prefix in (FLEET_PREFIXES.prefix(REGION), INTENT.prefix(REGION)))
+        prefixes = FLEET_PREFIXES.prefix(REGION), identity_key(REGION), INTENT.prefix(REGION)
+        watched = ", ".join(prefix.decode() for prefix in prefixes)
         refusal = f"{watched} cannot be read: {DENIED}"
         assert source.refusal == refusal
         summary = AgentSummary("0", BOOT, sources={"region": source.synced}, refusals={"region": source.refusal})

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.report.reporter import Reporter, ReportingHost
+from holdfast.agent.report.reporter import Reporter
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.agent.report.schedule import ReportIntervals, clock_skew
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -300,12 +301,35 @@ def test_a_store_of_another_fleet_is_not_written_to() -> None:
     scene(story)
 
 
-def test_another_agent_of_the_same_name_in_another_namespace_of_the_machine_is_noticed() -> None:
+def test_of_two_agents_of_one_name_on_a_machine_the_second_is_held_until_the_first_has_stopped() -> None:
     async def story(world: World) -> None:
         one = Reporting(world, instance="1a-7")
-        Reporting(world, "r12-08", instance="1a-9")
-        await asyncio.sleep(100)
-        assert "another agent reports as r12-07 (on this machine)" in one.reporter.duplicate
+        await asyncio.sleep(2)
+        other = Reporting(world, "r12-08", instance="1a-9")
+        other.answer = AgentReport(version="1", boot_id="boot-1", counts={"failed": 9})
+        for count in range(40):  # the first writes at irregular times, and the second has news all the time
+            one.answer = AgentReport(version="1", boot_id="boot-1", counts={"failed": count % 3})
+            await asyncio.sleep(7)
+            assert report(world).instance == "1a-7"
+        sentence = "another agent reports as r12-07 (on this machine): give one of the two another agent.host"
+        assert other.states[-1] == f"refused: {sentence}"
+        assert (one.reporter.duplicate, other.reporter.duplicate) == ("", sentence)
+        await one.stop()
+        await asyncio.sleep(60)
+        assert (report(world).instance, other.states[-1], other.reporter.duplicate) == ("1a-9", "ok", "")
+        assert status(world) is not None
+        gone = [e for write in world.store.history for e in write.events if e.entry is None]
+        assert gone == [], "the host was alive throughout"
+
+    scene(story)
+
+
+def test_two_agents_of_one_name_that_start_at_once_on_a_machine_do_not_both_report() -> None:
+    async def story(world: World) -> None:
+        two = [Reporting(world, name, instance=name) for name in ("r12-07", "r12-08")]
+        await asyncio.sleep(200)
+        assert sorted(one.states[-1].partition(":")[0] for one in two) == ["ok", "refused"]
+        assert len({write.client for write in world.store.history}) == 1
 
     scene(story)
 
@@ -352,7 +376,12 @@ def test_a_clock_that_is_off_is_reported_against_the_stores(ahead: float | None,
     assert clock_skew(SINCE + seconds(3 + (ahead or 0)), now, dated) == told
 
 
-@fault("N17", without="holdfast.agent.report.schedule:is_silent", returns=False)
+@fault(
+    "N17",
+    without="holdfast.agent.report.schedule:is_silent",
+    returns=False,
+    sees=(AssertionError, r"status\(world\) is None"),
+)
 def test_a_host_whose_worker_hangs_is_alive_only_until_its_lease_runs_out() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)

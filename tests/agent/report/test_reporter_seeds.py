@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.report.reporter import Reporter, ReportingHost
+from holdfast.agent.report.reporter import Reporter
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.agent.report.schedule import ReportIntervals
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds

@@ -69,7 +69,7 @@ def test_a_change_that_is_about_to_be_made_is_no_trouble() -> None:
 def test_a_source_without_a_list_is_a_closed_gate_although_nothing_waits_for_it() -> None:
     report = standing(sources={"region-b": Synced(AGO)}).report(AT)
     assert [(gate.gate, gate.scope, gate.opens) for gate in report.gates] == [
-        ("sync", "region-b", "holdfast source forget region-b --reason …")
+        ("sync", "region-b", "a complete list from region-b, or: holdfast source forget region-b --reason …")
     ]
 
 

@@ -59,6 +59,7 @@ class AgentCommands:
             "about": self._about,
             "peers": self._peers,
             "pending": self._pending,
+            "routes": self._routes,
             "explain": self._explain,
         }
 
@@ -93,20 +94,26 @@ class AgentCommands:
 
     def _details(self, now: Instant) -> AgentDetails:
         reconciler, summary = self._reconciler, self._summary(now)
+        dataplane = reconciler.target.dataplane.describe()
         return AgentDetails(
             host=self._host,
-            dataplane=reconciler.target.dataplane.describe().name,
+            dataplane=dataplane.name,
+            uplinks=dataplane.uplinks,
             sources=summary.by_source(now),
             registered=self._registered(),
             conflicts=reconciler.sources.conflicts(),
             counts=summary.counts(),
             pending_deletes=summary.pending_deletes,
             store_refusals=reconciler.identity_gate.refusals(now),
+            routing=summary.routing,
             skipped_per_second=max((one.skipped.per_second for one in reconciler.watchers), default=0.0),
         )
 
     async def _peers(self, _request: Request, _who: Who) -> Any:
         return msgspec.to_builtins(self._view().peers(self._host))
+
+    async def _routes(self, _request: Request, _who: Who) -> Any:
+        return msgspec.to_builtins(self._view().routes())
 
     async def _pending(self, _request: Request, _who: Who) -> Any:
         deletes = self._reconciler.target.pending_deletes
@@ -117,7 +124,9 @@ class AgentCommands:
         if request.args.get("kind") == "route":
             return self._explain_route(name)
         if request.args.get("kind") == "endpoint":
-            return {"host": self._host, "endpoints": [one for one in self._endpoints() if name in one["names"]]}
+            view, found = self._view(), [one for one in self._endpoints() if name in one["names"]]
+            rows = [{**one, "objects": msgspec.to_builtins(view.of_endpoint(one["names"][0]))} for one in found]
+            return {"host": self._host, "endpoints": rows}
         if request.args.get("kind") != "host":
             raise Declined("an agent explains hosts, endpoints and routes: holdfast explain host NAME")
         view, details = self._view(), self._details(self._clock.now())
@@ -169,6 +178,7 @@ class AgentCommands:
             addresses=self._addresses(),
             tunnel_macs=self._tunnel_macs(),
             store_verdict=reconciler.identity_gate.label,
+            routing="bgp" if reconciler.is_bgp else "mesh",
             store_refusals=reconciler.identity_gate.closed(now),
         )
 

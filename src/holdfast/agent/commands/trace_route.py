@@ -67,7 +67,7 @@ def _steps(view: AgentView, key: ClaimKey) -> Iterator[ClaimKey]:
     while step is not None:
         yield step
         known = view.present.get(step) or view.wanted.get(step)
-        step = None if known is None else depends_on(step, known.value.shape)
+        step = None if known is None else next(iter(depends_on(step, known.value.shape)), None)
 
 
 def _known(view: AgentView, key: ClaimKey) -> Owned[Claim]:
@@ -81,7 +81,7 @@ def _leads(view: AgentView, steps: list[ClaimKey]) -> str:
             return f"to interface {interface}"
         case [RemoteRoute(via=via), NexthopEntry(mode=Mode.DIRECT)]:
             return f"directly to {via}"
-        case [RemoteRoute(), NexthopEntry(), _, FdbEntry(to=host)]:
+        case [RemoteRoute(), NexthopEntry(), _, FdbEntry(to=host), _]:
             return f"through the tunnel to {host}"
         case [RemoteRoute(via=via), *_]:
             return f"nowhere yet: objects on the path to {via} are missing"

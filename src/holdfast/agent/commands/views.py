@@ -1,4 +1,4 @@
-"""Views of the agent's state for `agent peers`, `agent pending` and `explain host`. Pure.
+"""Views of the agent's state for `agent peers`, `agent pending`, `get routes` and `explain host`. Pure.
 
 Ages are in seconds; reasons are the sentences of the gates.
 """
@@ -52,6 +52,16 @@ class ObjectRow(msgspec.Struct, frozen=True):
     """Set if its workload migrates here: from where."""
 
 
+class RouteRow(msgspec.Struct, frozen=True):
+    """Row of `get routes`."""
+
+    key: str
+    host: str
+    endpoint: str
+    missing: bool
+    waiting: OutstandingChange | None
+
+
 class PendingRow(msgspec.Struct, frozen=True):
     """Pending delete, with the status of each handler."""
 
@@ -89,6 +99,16 @@ class AgentView:
         keys = sorted(key for key, owned in known.items() if owned.value.owner.host == host)
         return [self._object(key, known[key]) for key in keys]
 
+    def routes(self) -> list[RouteRow]:
+        """Every route that is wanted or present, in numeric order of its prefix."""
+        known = {**self.wanted, **self.present}
+        return [self._route(key, known[key]) for key in sorted(known) if key.kind is ClaimKind.ROUTE]
+
+    def of_endpoint(self, name: str) -> list[ObjectRow]:
+        """Every object of that endpoint on this host: its routes, its interface's setup, and its guard."""
+        known = {**self.wanted, **self.present}
+        return [self._object(key, known[key]) for key in sorted(known) if known[key].value.owner.endpoint == name]
+
     def row(self, key: ClaimKey) -> ObjectRow:
         """Row of one object, including one that is neither present nor wanted but that another depends on."""
         known = self.present.get(key) or self.wanted.get(key)
@@ -116,6 +136,12 @@ class AgentView:
             failed=sum(one.is_failed for one in outstanding),
             missing=sum(owned.value.missing for _, owned in known),
             arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
+        )
+
+    def _route(self, key: ClaimKey, owned: Owned[Claim]) -> RouteRow:
+        missing = owned.value.missing or key not in self.present
+        return RouteRow(
+            _shown(key, owned.value), owned.value.owner.host, owned.value.owner.endpoint, missing, self._waiting(key)
         )
 
     def _object(self, key: ClaimKey, owned: Owned[Claim]) -> ObjectRow:

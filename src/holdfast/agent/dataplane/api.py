@@ -8,7 +8,7 @@ exactly the changes it is given, in their order, with one answer each; it neithe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +32,13 @@ class HostDataplaneInfo:
     name: str
     own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     """Objects that no peer asks for and that must be there all the same, such as the `ip rule` of each family."""
+    sets_up_interfaces: bool = False
+    """It makes this host the gateway of the workloads behind its interfaces."""
+    guards: bool = False
+    """It lets workloads send from their own addresses only, and accepts VXLAN from known hosts only."""
+    uplinks: tuple[tuple[int, str], ...] = ()
+    """Devices by which packets to workloads of a family arrive without a tunnel and without a peer of ours. The name is
+    empty where no device has an address of this host."""
 
 
 class Handler(Protocol):
@@ -63,10 +70,14 @@ class HostDataplane(Handler, Protocol):
 
     def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         """Return why this object cannot be there now although nothing is wrong (its interface does not exist); then it
-        waits.
+        waits. What opens it, where it is not the interface coming up, follows after a colon.
 
         `disturbed` returns when this answer may have changed.
         """
+        ...
+
+    def routes_in(self, table: int) -> Set[ClaimKey]:
+        """Return the routes of a table, of whatever program. Raises `Away`."""
         ...
 
     async def disturbed(self) -> Collection[ClaimKey] | None:

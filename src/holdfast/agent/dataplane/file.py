@@ -7,7 +7,7 @@ the file is edited or deleted. Interfaces exist unless the file says otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
@@ -111,6 +111,10 @@ class FileDataplane:
 
     def blocked_by(self, key: ClaimKey, shape: Shape) -> str | None:
         return _missing(shape, self._absent)
+
+    def routes_in(self, table: int) -> Set[ClaimKey]:
+        """All that is in the file: no other program has routes here, so none is waited for."""
+        return {one.key for one in self._load().objects}
 
     async def disturbed(self) -> Collection[ClaimKey] | None:
         while True:

@@ -26,6 +26,8 @@ class SlimEndpoint(msgspec.Struct, frozen=True, gc=False):
     node: str
     interface: str
     prefixes: tuple[str, ...]
+    allowed: tuple[str, ...] = ()
+    """Further prefixes from which it may send."""
 
     @property
     def name(self) -> EndpointName:
@@ -51,7 +53,8 @@ def decode_endpoint(key: bytes, value: bytes) -> SlimEndpoint | Bad:
     if isinstance(decoded, Bad):
         return decoded
     spec = decoded.spec
-    return SlimEndpoint(decoded.metadata.name, intern(spec.node), spec.interface_name, spec.ip_networks)
+    name, node = decoded.metadata.name, intern(spec.node)
+    return SlimEndpoint(name, node, spec.interface_name, spec.ip_networks, spec.allowed_ips)
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False):
@@ -66,8 +69,11 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True)
     endpoint: str
     interface_name: str = ""
     ip_networks: tuple[str, ...] = ()
+    allowed_ips: tuple[str, ...] = msgspec.field(default=(), name="allowedIps")
 
     def __post_init__(self) -> None:
+        if self.allowed_ips and (allowed := prefixes(self.allowed_ips)) is not self.allowed_ips:
+            force_setattr(self, "allowed_ips", allowed)
         if (networks := prefixes(self.ip_networks)) is not self.ip_networks:
             force_setattr(self, "ip_networks", networks)
 

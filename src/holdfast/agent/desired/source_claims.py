@@ -9,9 +9,11 @@ follows from the objects of one revision alone, except for unreadable ones, whic
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from itertools import chain
 
-from holdfast.agent.claims import BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute, route
+from holdfast.agent.claims import LOCAL_KINDS, BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute, route
 from holdfast.agent.desired.migrations import Arrival, Migrations, Move
 from holdfast.agent.desired.ownership import (
     Claimant,
@@ -22,9 +24,19 @@ from holdfast.agent.desired.ownership import (
     SourcedClaim,
     resolve,
 )
-from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes, peer, remote_routes
+from holdfast.agent.desired.peers import (
+    FAMILIES,
+    LocalHost,
+    Peer,
+    Routing,
+    local_routes,
+    local_setup,
+    peer,
+    remote_routes,
+    tunnel_claims,
+)
 from holdfast.agent.desired.slim_endpoint import SlimEndpoint, without_host
-from holdfast.agent.tunnel_mac import mac_of, tunnel_mac
+from holdfast.agent.tunnels import mac_of, tunnel_mac
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST, Host
@@ -62,7 +74,10 @@ class SourceClaims:
         """The store was restored from a backup, and objects that are gone in truth may be in it."""
         self.own: Host | None = None
         """Node of this host itself."""
+        self._own_path = HOST.key(region, here.host)
         self._peers: dict[str, Peer] = {}
+        self._tunnelled: Counter[int] = Counter()
+        """Peers behind the tunnel, by family."""
         self._hosts: dict[bytes, Host] = {}
         self.host_changes = 0
         """Rises with every change of a host."""
@@ -96,7 +111,8 @@ class SourceClaims:
 
     def conflicts(self) -> list[ClaimConflict]:
         """Conflicts worth reporting."""
-        found = [self._resolve(key) for key in sorted(self._owners.shared)]
+        # Two endpoints may share an interface, and both need the same of it.
+        found = [self._resolve(key) for key in sorted(self._owners.shared) if key.kind not in LOCAL_KINDS]
         return [conflict for each in found if (conflict := each.reportable()) is not None]
 
     def refusals(self) -> list[str]:
@@ -147,6 +163,8 @@ class SourceClaims:
             self._endpoints[path] = endpoint
             self._on.setdefault(endpoint.node, []).append(path)
         known = endpoint or old
+        if known is not None and known.node != self._here.host and self._here.routing is Routing.BGP:
+            return self._update_arrival(known)
         about = self._migrations.about(known.name) if known is not None and self._migrations else ()
         return self._route(path).union(*(self._update_move(each) for each in about))
 
@@ -201,8 +219,10 @@ class SourceClaims:
         # protection: C39
         shapes = [owned.value.shape for owned in routes.values()]
         interface = next((shape.interface for shape in shapes if isinstance(shape, LocalRoute)), "")
-        prefixes = tuple(key.text for key in routes)
-        endpoint = SlimEndpoint(str(name), name.node, interface, prefixes)
+        prefixes = tuple(key.text for key in routes if key.kind is ClaimKind.ROUTE)
+        sources = (key.prefix.text for key in routes if key.kind is ClaimKind.SOURCE)
+        allowed = tuple(one for one in sources if one not in prefixes)
+        endpoint = SlimEndpoint(str(name), name.node, interface, prefixes, allowed)
         path = ENDPOINT.key(self._region, name)
         self._restored[path] = endpoint, max(owned.revision for owned in routes.values())
         return self.set_endpoint(path, endpoint)
@@ -261,9 +281,15 @@ class SourceClaims:
             return set()
         return self._claim_arrival(path).union(*map(self._route, self._existing(move.target)))
 
+    def _update_arrival(self, source: SlimEndpoint) -> set[ClaimKey]:
+        """Apply a change of an endpoint elsewhere whose workload migrates here."""
+        here = source.name._replace(node=self._here.host)
+        about = self._migrations.about(source.name)
+        return set[ClaimKey]().union(*map(self._update_move, about), *map(self._route, self._existing(here)))
+
     def _claim_arrival(self, path: bytes) -> set[ClaimKey]:
-        arriving = self._arriving(path)
-        return self._owners.set_claims(path, () if arriving is None else local_routes(arriving))
+        arriving, metric = self._arriving(path), self._here.arrival_metric
+        return self._owners.set_claims(path, () if arriving is None else self._local(arriving, metric))
 
     def _arriving(self, path: bytes) -> SlimEndpoint | None:
         """Return a workload that migrates here as it will stand here, where no endpoint here describes it itself."""
@@ -274,6 +300,8 @@ class SourceClaims:
 
     def _elsewhere(self, routes: Mapping[str, Set[ClaimKey]]) -> list[EndpointName]:
         """Endpoints on other hosts that are one of these workloads and have one of its routes."""
+        if not routes:
+            return []
         others = [one for one in self._endpoints.values() if one.node != self._here.host]
         found = [(one, routes.get(one.individual)) for one in others]
         return [one.name for one, its in found if its and not its.isdisjoint(map(route, one.prefixes))]
@@ -284,20 +312,25 @@ class SourceClaims:
         return [path] if path in self._endpoints else []
 
     def _set_own(self, own: Host | None) -> set[ClaimKey]:
-        """Apply a change of our own Node. Our addresses decide how every other host is reached, and our MACs whether
-        our tunnel devices are right: with another MAC everything on them is created again. Without our Node the last
-        known one still holds: a Node deleted by mistake must not move every route of this host."""
+        """Apply a change of our own Node. Our addresses decide how every other host is reached, and our tunnels are
+        claims of ours. Without our Node the last known one still holds: a Node deleted by mistake must not move every
+        route of this host."""
         if own is None:
             return set()
-        macs = self.macs()
-        self.own = own
-        touched = set() if self.macs() == macs else {key for key in self if key.kind is ClaimKind.FORWARDING}
-        here = self._configured.at(own)
-        if here == self._here:
-            return touched
-        self._here = here
+        self.own, here = own, self._configured.at(own)
+        changed, self._here = here != self._here, here
+        touched = self._claim_tunnels()
+        if changed and here.routing is Routing.BGP:
+            touched |= {key for key in self if key.kind is ClaimKind.INTERFACE}  # other uplinks have to forward
         others = [(path, host) for path, host in self._hosts.items() if host.metadata.name != here.host]
-        return touched.union(*(self._set_peer(path, host.metadata.name, host) for path, host in others))
+        return touched.union(*(self._set_peer(path, host.metadata.name, host) for path, host in others if changed))
+
+    def _claim_tunnels(self) -> set[ClaimKey]:
+        """Claim the tunnels of this host, in the families in which a peer is behind one or it has an address in it."""
+        here, macs = self._here, self.macs()
+        needed = [each for each in FAMILIES if self._tunnelled[each] or here.tunnel_address(each)]
+        claims = [claim for each in needed for claim in tunnel_claims(here, each, macs[each])]
+        return self._owners.set_claims(self._own_path, claims)
 
     def _set_peer(self, path: bytes, name: str, host: Host | None) -> set[ClaimKey]:
         before = self._peers.pop(name, None)
@@ -307,7 +340,15 @@ class SourceClaims:
         if before == after:
             return set()
         touched = self._owners.set_claims(path, () if after is None else after.claims())
+        touched |= self._count_tunnels(before, after)
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
+
+    def _count_tunnels(self, before: Peer | None, after: Peer | None) -> set[ClaimKey]:
+        """Count the peers behind each tunnel; claim the devices again if the first one came or the last one went."""
+        had = +self._tunnelled
+        self._tunnelled.subtract(before.tunnels() if before else ())
+        self._tunnelled.update(after.tunnels() if after else ())
+        return self._claim_tunnels() if had.keys() != (+self._tunnelled).keys() else set()
 
     def _route(self, path: bytes) -> set[ClaimKey]:
         endpoint = self._endpoints.get(path)
@@ -316,8 +357,21 @@ class SourceClaims:
     def _routes(self, endpoint: SlimEndpoint) -> Iterable[tuple[ClaimKey, Claim]]:
         node = endpoint.node
         if node == self._here.host:
-            return local_routes(endpoint)
+            return self._local(endpoint, self._here.arrival_metric if self._is_elsewhere(endpoint) else 0)
         return remote_routes(endpoint, self._peers[node]) if node in self._peers else ()
+
+    def _local(self, endpoint: SlimEndpoint, metric: int | None) -> Iterable[tuple[ClaimKey, Claim]]:
+        return chain(local_routes(endpoint, metric), local_setup(endpoint, self._here))
+
+    def _is_elsewhere(self, endpoint: SlimEndpoint) -> bool:
+        """Return whether the workload of an endpoint here must not be announced yet: while it migrates here, and after
+        that for as long as the endpoint at the source exists, because the migration may have been cancelled."""
+        if self._here.routing is Routing.MESH:
+            return False
+        if self._presence_at(ENDPOINT.key(self._region, endpoint.name)) is Presence.EXPECTED:
+            return True
+        others = (self._endpoints[path] for node, paths in self._on.items() if node != endpoint.node for path in paths)
+        return any(one.individual == endpoint.individual for one in others)
 
     def _resolve(self, key: ClaimKey) -> ClaimConflict:
         claimants = [self._claimant(key, wanted) for wanted in self._owners.claimants(key)]

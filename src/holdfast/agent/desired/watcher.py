@@ -1,25 +1,30 @@
 """Watches one source, the hosts, endpoints and migrations of a region in the store, and turns it into claims.
 
 All three kinds come by one ordered watch, so that none is ever ahead of another: a migration and its endpoints are
-always those of one revision. A source does not count before a complete list. From then on it takes over whole states
-only, never half a list or half a batch of events, in which an address has left its old owner and has not reached the
-new one yet.
+always those of one revision. With `routing: bgp` only what belongs to this host is watched, by a watch for each kind,
+and `move_questions` brings them in step. A source does not count before a complete list. From then on it takes over
+whole states only, never half a list or half a batch of events, in which an address has left its old owner and has not
+reached the new one yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import structlog
 
-from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
-from holdfast.agent.desired.peers import LocalHost
+from holdfast.agent.claims import AT_A_TIME, BlockedBy, Claim, ClaimKey, Owner
+from holdfast.agent.desired.census import CensusComparison
+from holdfast.agent.desired.host_keys import keys_of
+from holdfast.agent.desired.move_questions import MoveQuestions
+from holdfast.agent.desired.peers import LocalHost, Routing
 from holdfast.agent.desired.skipped_rate import SkippedRate
 from holdfast.agent.desired.slim_endpoint import SlimEndpoint, decode_endpoint
 from holdfast.agent.desired.source_claims import SourceClaims
-from holdfast.agent.tunnel_mac import TunnelMacs
+from holdfast.agent.tunnels import OwnTunnels
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -32,7 +37,9 @@ from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.prefixes import FLEET_PREFIXES, FleetPrefixes
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
-from holdfast.store.api import OwnKey, Store, StoreError
+from holdfast.runtime.cooperative import Steps, in_turns
+from holdfast.store.api import Keys, OwnKey, Store, StoreError, named
+from holdfast.store.identity import identity_key
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import verify_mirror
 
@@ -49,8 +56,24 @@ KINDS: tuple[Kind[Any, Any], ...] = (MIGRATION, HOST, ENDPOINT)
 
 RETRY = Duration(seconds=5)
 SYNCER_ALLOW = IntentName(IntentKind.ALLOW, Scope(ScopeKind.WORKER, "syncer"))
+_CHANGES_AT_A_TIME = 100
+"""Changes of objects that are applied between two yields."""
 UNWANTED_LIMIT = 100_000
 """Claims for which the revision is kept at which they became unwanted; beyond it, all count as unwanted since now."""
+
+
+class TakenState(NamedTuple):
+    """State of the store that is taken over as a whole."""
+
+    changed: Mapping[bytes, Source | None]
+    revision: int
+    lists: int
+    endpoints: frozenset[EndpointName]
+    """Endpoints with unreadable values."""
+    migrations: frozenset[EndpointName]
+    """Migrations with unreadable values."""
+    unreadable: tuple[str, ...]
+    """Keys of values that were never readable."""
 
 
 class SourceWatcher:
@@ -65,33 +88,37 @@ class SourceWatcher:
         *,
         blocked_by: BlockedBy = lambda _key, _shape: None,
         owner_of: OwnerOf = lambda _key: None,
-        tunnel_macs: TunnelMacs | None = None,
+        own_tunnels: OwnTunnels | None = None,
     ) -> None:
-        """`own_key` is written by this host anyway: a watch that does not deliver it is dead (C38). `tunnel_macs`
-        records the MACs of this host from the source."""
+        """`own_key` is written by this host anyway: a watch that does not deliver it is dead (C38). `own_tunnels`
+        records what the source knows of the tunnels of this host."""
         self.name = name
         self.store = store
         self.region = region
+        self.routing = here.routing
         self._clock = clock
-        prefixes = [kind.prefix(region) for kind in KINDS]
-        self._objects: Mirror[Source] = Mirror(
-            store, prefixes, self._decode, own=own_key, now=clock.now, keep_created=True
-        )
-        # One stream over both: between their keys nothing is written often.
-        self._intents: Mirror[Intent | FleetPrefixes] = Mirror(
+        self._identity_key, self._prefixes_key = identity_key(region), FLEET_PREFIXES.key(region, "prefixes")
+        is_mesh = here.routing is Routing.MESH
+        keys: Sequence[Keys] = [kind.prefix(region) for kind in KINDS] if is_mesh else keys_of(here.host, region)
+        self._objects: Mirror[Source] = Mirror(store, keys, self._decode, own=own_key, now=clock.now, keep_created=True)
+        self._questions = None if is_mesh else MoveQuestions(store, region, self._objects)
+        # One stream over all: between their keys nothing is written often.
+        self._intents: Mirror[Intent | FleetPrefixes | bytes] = Mirror(
             store,
-            [FLEET_PREFIXES.prefix(region), INTENT.prefix(region)],
+            [FLEET_PREFIXES.prefix(region), self._identity_key, INTENT.prefix(region)],
             self._decode_intent,
             own=own_key,
             now=clock.now,
         )
         self._owner_of = owner_of
-        self._tunnel_macs = tunnel_macs or TunnelMacs()
+        self._own_tunnels = own_tunnels or OwnTunnels()
         mirror = self._objects
         self.claims = SourceClaims(here, region, mirror.good_revision, mirror.create_revision, blocked_by, self._holder)
         self.skipped = SkippedRate()
+        self.census = CensusComparison(store, region, here.host)
         self.lists = 0
         """Complete lists taken so far: a new one may come from a restored store, or from another one."""
+        self._catching_up = asyncio.Lock()
         self._taken = 0
         """Revision taken over."""
         self._refusals: dict[Mirror[Any], str] = {}
@@ -100,28 +127,42 @@ class SourceWatcher:
         """Revision at which a claim became unwanted."""
         self._all_unwanted_since = 0
         """The same for every other claim."""
-        self._changed: set[bytes] = set()
+        self._changed: dict[bytes, Source | None] = {}
         self.synced = Synced(clock.now())
 
-    async def run(self, wake: Callable[[], None], on_intents: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled; call `wake` when there is something to take over, `on_intents` when intents changed."""
+    async def run(
+        self,
+        wake: Callable[[], None],
+        on_intents: Callable[[], Awaitable[None]],
+        on_identity: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run until cancelled; call `wake` when there is something to take over, `on_intents` when intents changed,
+        `on_identity` when the identity of the store did."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._run_mirror(self._objects))
             tasks.create_task(self._run_mirror(self._intents))
             tasks.create_task(self._collect_changes(wake))
-            tasks.create_task(self._follow_intents(on_intents))
+            if self._questions is not None:
+                tasks.create_task(self._questions.run(partial(self._take, wake)))
+            tasks.create_task(self._follow_intents(on_intents, on_identity))
 
     async def catch_up(self, journaled: Journaled = tuple) -> set[ClaimKey]:
         """Take over everything the mirror has, as a whole; return the claims that this may have touched."""
-        while not self._objects.settled or self._objects.backlog:  # noqa: ASYNC110
-            await asyncio.sleep(0)  # loading and collecting need nothing but turns of the loop
-        if not is_complete((self._objects, self._intents)):  # without the intents, a paused fleet would be changed
-            return set()
-        touched = self._apply_changes()
+        async with self._catching_up:  # it takes turns: no other call may see, or record, a half of it
+            while not self._objects.settled or self._objects.backlog:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # loading and collecting need nothing but turns of the loop
+            if not is_complete((self._objects, self._intents)):  # without the intents, a paused fleet would be changed
+                return set()
+            if self.synced.revision is None and self._questions is not None and self._questions.is_open:
+                return set()  # the first list is not complete without the answers
+            return await self._apply(self._take_state(), journaled)
+
+    async def _apply(self, taken: TakenState, journaled: Journaled) -> set[ClaimKey]:
+        touched = await in_turns(self._apply_changes(taken))
         if self.synced.revision is None:
-            touched |= self.claims.restore((key, owned) for key, owned in journaled() if owned.source == self.name)
-        self._update_synced()
-        self._update_unwanted(touched)
+            touched |= self.claims.restore(await in_turns(self._own(journaled)))
+        self._update_synced(taken)
+        await in_turns(self._update_unwanted(touched))
         return touched
 
     async def refresh(self) -> None:
@@ -134,18 +175,33 @@ class SourceWatcher:
         allow = self._intents.objects.get(INTENT.key(self.region, SYNCER_ALLOW))
         return isinstance(allow, Intent) and allow.covers(since, self._clock.wall())
 
+    def is_proven(self, change: Change[ClaimKey, Claim]) -> bool:
+        """Return whether the leader's census confirms that the object is gone from which this delete follows."""
+        since = self._unwanted_since.get(change.key, self._all_unwanted_since)
+        return 0 < since <= self.census.proven and self.census.is_gone(change.owner.value.owner)
+
+    async def compare_census(self, present: Mapping[ClaimKey, Owned[Claim]]) -> bool:
+        """Compare the store with the leader's census, for the owners of claims in the kernel that are not wanted any
+        more; return whether it proves more than before. Raises `Away`."""
+        return await self.census.compare(await in_turns(self._unwanted_owners(present)), self.refresh)
+
     def stored_intent(self, name: IntentName) -> Intent | Bad | None:
         """The intent of that name in the store, as far as it was delivered."""
         key = INTENT.key(self.region, name)
         found = self._intents.bad.get(key) or self._intents.objects.get(key)
-        assert not isinstance(found, FleetPrefixes)  # another key
+        assert not isinstance(found, FleetPrefixes | bytes)  # other keys
         return found
 
     @property
     def fleet_prefixes(self) -> FleetPrefixes | None:
         """The fleet's prefixes as the leader published them last; None while there are none."""
-        found = self._intents.objects.get(FLEET_PREFIXES.key(self.region, "prefixes"))
+        found = self._intents.objects.get(self._prefixes_key)
         return found if isinstance(found, FleetPrefixes) else None
+
+    @property
+    def delivered(self) -> int:
+        """Revision of the last change that the store has delivered."""
+        return max(self._objects.revision, self._intents.revision)
 
     @property
     def intent_lists(self) -> int:
@@ -156,15 +212,34 @@ class SourceWatcher:
         """Return whether the source has a host of that name; None before its first complete list."""
         return HOST.key(self.region, name) in self._objects.objects if self._objects.synced else None
 
-    def _apply_changes(self) -> set[ClaimKey]:
+    def _take_state(self) -> TakenState:
+        """Take over what has arrived, as a whole: more may arrive while it is applied, and belongs to the next one."""
+        changed, self._changed = self._changed, {}
+        mirror = self._objects
+        unreadable = self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION)
+        return TakenState(changed, mirror.revision, mirror.lists, *unreadable, tuple(unreadable_keys(mirror)))
+
+    def _apply_changes(self, taken: TakenState) -> Steps[set[ClaimKey]]:
+        """Apply them in steps: a list of a hundred thousand takes a second, and a heartbeat must not wait for it."""
         touched: set[ClaimKey] = set()
-        changed, self._changed = self._changed, set()
-        for key in sorted(changed):
-            touched |= self._apply_change(key, self._objects.objects.get(key))
-        before, self._taken = self._taken, self._objects.revision
+        for at, key in enumerate(sorted(taken.changed), 1):
+            touched |= self._apply_change(key, taken.changed[key])
+            if at % _CHANGES_AT_A_TIME == 0:
+                yield
+        before, self._taken = self._taken, taken.revision
         if self._taken != before:
             touched |= self.claims.rewritten()
-        return touched | self.claims.set_unreadable(self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION))
+        return touched | self.claims.set_unreadable(taken.endpoints, taken.migrations)
+
+    def _own(self, journaled: Journaled) -> Steps[list[tuple[ClaimKey, Owned[Claim]]]]:
+        """Read in steps what this source owns in the journal."""
+        found: list[tuple[ClaimKey, Owned[Claim]]] = []
+        for at, (key, owned) in enumerate(journaled(), 1):
+            if owned.source == self.name:
+                found.append((key, owned))
+            if at % AT_A_TIME == 0:
+                yield
+        return found
 
     def _apply_change(self, key: bytes, found: Any) -> set[ClaimKey]:
         kind = self._kind(key)
@@ -177,12 +252,14 @@ class SourceWatcher:
         decoded: Source | Bad = decode_endpoint(key, value) if kind is ENDPOINT else kind.decode(key, value)
         return _of_other_region(key, self.region) if _is_foreign(decoded, self.region) else decoded
 
-    def _decode_intent(self, key: bytes, value: bytes) -> Intent | FleetPrefixes | Bad:
+    def _decode_intent(self, key: bytes, value: bytes) -> Intent | FleetPrefixes | bytes | Bad:
+        if key == self._identity_key:
+            return value  # any change of it is news
         kind = INTENT if key.startswith(INTENT.prefix(self.region)) else FLEET_PREFIXES
         return kind.decode(key, value)
 
     def _kind(self, key: bytes) -> Kind[Any, Any]:
-        return next(kind for prefix, kind in zip(self._objects.prefixes, KINDS, strict=True) if key.startswith(prefix))
+        return next(kind for kind in KINDS if key.startswith(kind.prefix(self.region)))
 
     def _unreadable_names(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
         """Names of objects with an unreadable value, from their keys."""
@@ -190,12 +267,20 @@ class SourceWatcher:
         names = [kind.parse(key, self.region) for key in self._objects.unreadable if key.startswith(prefix)]
         return frozenset(name for name in names if not isinstance(name, Bad))
 
-    def _update_synced(self) -> None:
+    def _unwanted_owners(self, present: Mapping[ClaimKey, Owned[Claim]]) -> Generator[None, None, set[Owner]]:
+        owners: set[Owner] = set()
+        for at, (key, owned) in enumerate(list(present.items())):
+            if at % AT_A_TIME == 0:
+                yield
+            if owned.source == self.name and self.claims.wanted(key) is None:
+                owners.add(owned.value.owner)
+        return owners
+
+    def _update_synced(self, taken: TakenState) -> None:
         self._log_unreadable()
-        self._tunnel_macs.record(self.claims.macs())
-        self.lists = self._objects.lists
-        revision = self._taken
-        unreadable = tuple(unreadable_keys(self._objects))
+        self._own_tunnels.record(self.claims.macs(), self.claims.own)
+        self.lists = taken.lists
+        revision, unreadable = taken.revision, taken.unreadable
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             is_new = self.synced.revision is None or unreadable != self.synced.unreadable
             self.synced = Synced(self._clock.now() if is_new else self.synced.since, revision, unreadable)
@@ -207,13 +292,15 @@ class SourceWatcher:
             log.error("unreadable value in the store; its last good version stays wanted", problem=str(bad[key]))
         self._logged = set(bad)
 
-    def _update_unwanted(self, touched: Iterable[ClaimKey]) -> None:
+    def _update_unwanted(self, touched: Iterable[ClaimKey]) -> Steps[None]:
         revision = self.synced.revision or 0
         self._all_unwanted_since = self._all_unwanted_since or revision
-        for key in touched:
+        for at, key in enumerate(touched, 1):
             self._unwanted_since.pop(key, None)
             if self.claims.wanted(key) is None:
                 self._unwanted_since[key] = revision
+            if at % AT_A_TIME == 0:
+                yield
         if len(self._unwanted_since) > UNWANTED_LIMIT:
             self._unwanted_since.clear()
             self._all_unwanted_since = revision
@@ -225,28 +312,37 @@ class SourceWatcher:
         """Keep the reason, and log it when it is a new one."""
         if self._refusals.get(mirror) != str(error):
             self._refusals[mirror] = str(error)
-            prefix = _named(mirror)
+            prefix = named(mirror.prefixes)
             log.error("watch refused; programmed state stays", source=self.name, prefix=prefix, error=str(error))
 
     @property
     def refusal(self) -> str:
         """Reason for which the store refuses a list that this source lacks, with its prefix; empty if it does not."""
         lacking = (mirror for mirror in (self._objects, self._intents) if not mirror.synced)
-        found = ((_named(mirror), self._refusals.get(mirror, "")) for mirror in lacking)
+        found = ((named(mirror.prefixes), self._refusals.get(mirror, "")) for mirror in lacking)
         return next((f"{prefix} cannot be read: {why}" for prefix, why in found if why), "")
 
     async def _collect_changes(self, wake: Callable[[], None]) -> None:
         while True:
             deltas = await self._objects.take()
-            self._changed.update(delta.key for delta in deltas)
+            if self._questions is None:
+                self._changed |= {delta.key: delta.new for delta in deltas}
+            else:
+                self._changed |= self._questions.raise_about(deltas)
             wake()
             await asyncio.sleep(0)
 
-    async def _follow_intents(self, on_intents: Callable[[], Awaitable[None]]) -> None:
+    def _take(self, wake: Callable[[], None], objects: Mapping[bytes, Source | None]) -> None:
+        self._changed |= objects
+        if objects:
+            wake()
+
+    async def _follow_intents(self, on_intents: Callable[[], Awaitable[None]], on_identity: Callable[[], None]) -> None:
         await self._intents.wait_synced()
         while True:
             await on_intents()
-            await self._intents.take()
+            if any(delta.key == self._identity_key for delta in await self._intents.take()):
+                on_identity()
 
     @property
     def objects(self) -> Mirror[Source]:
@@ -266,10 +362,6 @@ def _is_foreign(decoded: Source | Bad, region: Region) -> bool:
 
 def _of_other_region(key: bytes, region: Region) -> Bad:
     return Bad(key, BadReason.OTHER_KIND, f"this host belongs to another region than {region.segment}")
-
-
-def _named(mirror: Mirror[Any]) -> str:
-    return ", ".join(prefix.decode() for prefix in mirror.prefixes)
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, depends_on
+from holdfast.agent.claims import GUARD_KINDS, Claim, ClaimKey, ClaimKind, depends_on, guarded, interface_name
 from holdfast.agent.present import Present
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
@@ -40,22 +40,38 @@ class _Judged:
 class DependentsGate:
     present: Present
     is_backing_off: IsBackingOff = lambda _change, _now: False
+    guards: bool = True
+    """The guard is on."""
+    is_wanted: Callable[[ClaimKey], bool] = lambda _key: True
     _judged: _Judged = field(default_factory=_Judged)
 
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         if self._judged.at != now:
             self._judged = _Judged(now)
         if change.new is None:
+            if change.key.kind in GUARD_KINDS and not self.guards:
+                return None  # the guard goes as a whole, while what it guarded stays
             # protection: N9
             count = self.present.dependents(change.key)
-            return self._has_dependents(count, now) if count else None
-        dependency = depends_on(change.key, change.new.value.shape)
-        if dependency is not None and self.is_missing(dependency):
-            self.present.wait_for(change.key, dependency)
-            return self._dependency_missing(dependency, now)
+            return self._has_dependents(count, now) if count else self._still_guarded(change.key, now)
+        for dependency in depends_on(change.key, change.new.value.shape):
+            if self.is_missing(dependency):
+                self.present.wait_for(change.key, dependency)
+                return self._dependency_missing(dependency, now)
         if change.key.kind is not ClaimKind.ROUTE and not self.is_backing_off(change, now):
             self._judged.coming.add(change.key)
         return None
+
+    def _still_guarded(self, key: ClaimKey, now: Instant) -> Closed | None:
+        """Hold a source while its interface is still guarded and is not to be: without sources it could send nothing.
+        An interface that stays guarded loses single sources at once."""
+        if key.kind is not ClaimKind.SOURCE:
+            return None
+        interface = guarded(interface_name(key))
+        if interface not in self.present or self.is_wanted(interface):
+            return None
+        self.present.follow(key, interface)
+        return self._has_dependents(1, now)
 
     def is_missing(self, dependency: ClaimKey) -> bool:  # protection: N20
         """Return whether an object is neither in the kernel nor created earlier in the same plan."""

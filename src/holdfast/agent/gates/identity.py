@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, ClaimKey, RemoteRoute
+from holdfast.model.base.region import shown_source
 from holdfast.model.base.time import Instant
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.reconcile import Away, Change, Closed, Op, Owned, Reason
@@ -170,7 +171,7 @@ class StoreIdentityGate:
     def _closed(self, name: str, reason: StoreIdentityReason, now: Instant) -> Closed:
         guard = self.guards[name]
         if reason is StoreIdentityReason.UNKNOWN or guard.judgement is None:
-            return Closed("identity", reason, self._unread.get(name, now), _OPENS[reason], name)
+            return Closed("identity", reason, self._unread.get(name, now), _OPENS[reason], shown_source(name))
         return Closed("identity", reason, guard.since, _OPENS[reason], guard.judgement.sentence)
 
     def _refusal(self, name: str) -> StoreIdentityReason | None:

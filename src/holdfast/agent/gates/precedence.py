@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.agent.claims import Claim, ClaimKey
+from holdfast.model.base.region import shown_source
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import Change, Closed, Op, Reason, SyncGate
 
@@ -32,5 +33,5 @@ class PrecedenceGate:
         synced = self.sync.sources.get(old)
         if synced is None or synced.revision is not None:
             return None
-        opens = f"a complete list from {old}, or: holdfast source forget {old} --reason …"
-        return Closed("precedence", PrecedenceReason.OWNER_UNSYNCED, synced.since, opens, old)
+        opens = synced.opened_by(old, now)
+        return Closed("precedence", PrecedenceReason.OWNER_UNSYNCED, synced.since, opens, shown_source(old))

@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.agent.claims import Claim, ClaimKey, ClaimKind
+from holdfast.agent.desired.sources import OWN
 from holdfast.model.base.time import Instant
 from holdfast.model.fleet.prefix_policy import Prefix, PrefixPolicy, PrefixRefusal, forbidden
 from holdfast.reconcile import Change, Closed, Op, Reason
+
+_WITH_PREFIX = ClaimKind.ROUTE, ClaimKind.SOURCE
 
 
 class PrefixReason(Reason):
@@ -26,8 +29,8 @@ class PrefixGate:
     policy: Callable[[], PrefixPolicy]
 
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        if change.key.kind is not ClaimKind.ROUTE or change.new is None:
-            return None
+        if change.key.kind not in _WITH_PREFIX or change.new is None or change.new.source == OWN:
+            return None  # the route to the workloads' gateway is link-local, and the agent's own
         refusal = self.refusal(change)
         if refusal is None:
             return None
@@ -37,12 +40,18 @@ class PrefixGate:
         return Closed("prefix", PrefixReason.PREFIX_REFUSED, now, refusal.way_out, detail)
 
     def refusal(self, change: Change[ClaimKey, Claim]) -> PrefixRefusal | None:  # protection: N21
-        prefix = Prefix(*change.key[1:])
+        prefix = Prefix(*change.key.prefix[1:])
+        if change.key.kind is ClaimKind.SOURCE and not prefix.length:
+            return None  # a workload may be allowed to send from anywhere, such as a router
         if change.op is not Op.CREATE:
             return forbidden(prefix)
-        return self.policy().refusal(prefix) or self.foreign(change, prefix)
+        policy = self.policy()
+        return policy.refusal(prefix) or self.foreign(change, prefix, policy)
 
-    def foreign(self, change: Change[ClaimKey, Claim], prefix: Prefix) -> PrefixRefusal | None:  # protection: N21
-        """Refuse an endpoint's prefix outside the fleet's networks. Routes of hosts have no network."""
-        is_of_endpoint = change.new is not None and bool(change.new.value.owner.endpoint)
-        return self.policy().outside(prefix) if is_of_endpoint else None
+    def foreign(  # protection: N21
+        self, change: Change[ClaimKey, Claim], prefix: Prefix, policy: PrefixPolicy
+    ) -> PrefixRefusal | None:
+        """Refuse a route to an endpoint's prefix outside the fleet's networks. Routes of hosts have no network."""
+        is_route = change.key.kind is ClaimKind.ROUTE
+        is_of_endpoint = is_route and change.new is not None and bool(change.new.value.owner.endpoint)
+        return policy.outside(prefix) if is_of_endpoint else None

@@ -18,6 +18,7 @@ from holdfast.reconcile import Change, Closed, Op, Reason
 class ReadinessReason(Reason):
     NOT_READY = "a handler is not ready to take changes"
     INTERFACE_NOT_READY = "the interface that it needs is not ready"
+    INTERFACE_UNFIT = "the interface that it names cannot be used for it"
 
 
 def unready(handler: Handler) -> str | None:
@@ -51,4 +52,7 @@ class InterfaceGate:
         reason = self.dataplane.blocked_by(change.key, change.new.value.shape)
         if reason is None:
             return None
+        detail, _, way_out = reason.partition(": ")
+        if way_out:
+            return Closed("interface", ReadinessReason.INTERFACE_UNFIT, now, way_out, detail)
         return Closed("interface", ReadinessReason.INTERFACE_NOT_READY, now, "bring the interface up", reason)

@@ -59,14 +59,12 @@ def on_path(present: Present, stores: Collection[str]) -> frozenset[ClaimKey]:
     """Return the present objects that carry traffic to one of these addresses."""
     # protection: N13
     found: set[ClaimKey] = set()
-    for store in stores:
-        for key in _covering(store):
-            while key in present.claims and key not in found:
-                found.add(key)
-                dependency = depends_on(key, present.claims[key].value.shape)
-                if dependency is None:
-                    break
-                key = dependency
+    left = [key for store in stores for key in _covering(store)]
+    while left:
+        key = left.pop()
+        if key in present.claims and key not in found:
+            found.add(key)
+            left += depends_on(key, present.claims[key].value.shape)
     return frozenset(found)
 
 

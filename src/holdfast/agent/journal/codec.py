@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import repeat
+from operator import attrgetter
 from sys import intern
 
 import msgspec
@@ -71,3 +72,16 @@ def read(body: bytes) -> Owned[Claim] | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return Owned(Claim(record.shape, record.owner), intern(record.source), record.revision)
+
+
+def read_all(bodies: Iterable[bytes]) -> list[Owned[Claim]] | None:
+    """Read many claims at once. None: one of them is not of this release."""
+    try:
+        records = list(map(_decode, bodies))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    claims = map(Claim, map(_SHAPE, records), map(_OWNER, records))
+    return list(map(Owned, claims, map(intern, map(_SOURCE, records)), map(_REVISION, records)))
+
+
+_SHAPE, _OWNER, _SOURCE, _REVISION = map(attrgetter, ("shape", "owner", "source", "revision"))

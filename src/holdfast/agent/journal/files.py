@@ -18,11 +18,12 @@ class Files:
 
     def create(self, path: Path) -> int:
         """Create an empty file to append to, in place of any old one."""
-        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        path.unlink(missing_ok=True)
+        flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         return os.open(path, flags, 0o600)
 
     def append_to(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         return os.write(fd, data)

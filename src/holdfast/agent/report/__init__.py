@@ -1,2 +1,2 @@
-"""Reports of the agent to the store. Reading order: `schedule`, `summary`, `reporter`, `endpoint_states`,
-`endpoints`."""
+"""Reports of the agent to the store. Reading order: `schedule`, `summary`, `reporting_host`, `reporter`,
+`endpoint_states`, `endpoints`."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.agent.claims import BlockedBy, Claim, ClaimKey
+from msgspec.structs import replace
+
+from holdfast.agent.claims import BlockedBy, Claim, ClaimKey, LocalRoute
 from holdfast.agent.desired.peers import local_routes
 from holdfast.agent.desired.slim_endpoint import SlimEndpoint
 from holdfast.model.calico.endpoint import EndpointName
@@ -40,4 +42,7 @@ def _state(
 
 
 def _is_made(found: Owned[Claim] | None, wanted: Claim) -> bool:
-    return found is not None and not found.value.missing and found.value.shape == wanted.shape
+    if found is None or found.value.missing:
+        return False
+    shape = found.value.shape
+    return isinstance(shape, LocalRoute) and shape == replace(wanted.shape, metric=shape.metric)

@@ -1,8 +1,9 @@
 """Writes the status of this host's endpoints to the store, as Felix does: one key per endpoint, without a lease.
 
 Level-based: the store's content is compared with the state, half a second at most after either has changed. Only keys
-of this host are written, and one that another program keeps overwriting less and less often (`damping`). A status is
-deleted when its endpoint is known to be gone, never because it was not mentioned.
+of this host are written, and one that another program keeps overwriting less and less often (`damping`); none while
+another agent on this machine reports under the name of this host. A status is deleted when its endpoint is known to be
+gone, never because it was not mentioned.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import structlog
 
 from holdfast.agent.report.damping import StatusDamping
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.name import escape
-from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
+from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.reconcile import Away
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
@@ -40,8 +42,7 @@ class EndpointReporter:
     def __init__(
         self,
         store: Store,
-        region: Region,
-        host: str,
+        host: ReportingHost,
         states: States,
         now: Now = boot_now,
         own: OwnKey | None = None,
@@ -49,13 +50,14 @@ class EndpointReporter:
     ) -> None:
         """`own` is a key that this host writes anyway."""
         self._store = store
-        self._region = region
+        self._region = region = host.region
         self._host = host
         self._states = states
         self._is_complete = is_complete
-        prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host)}/workload/".encode()
+        prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host.name)}/workload/".encode()
         self._stored: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
         self._error = ""
+        self._taken = ""
         self._now = now
         self._damping = StatusDamping()
 
@@ -70,15 +72,27 @@ class EndpointReporter:
         if states is None or not self._stored.synced:
             return
         wanted = {
-            ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, name, self._host)): state
+            ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, name, self._host.name)): state
             for name, state in sorted(states.items())
         }
         operations = list(self._operations(wanted))
+        if operations and await self._is_taken():
+            return
         for start in range(0, len(operations), _BATCH):
             batch = operations[start : start + _BATCH]
             result = await self._store.txn([], batch)
             written = {one.key: wanted[one.key] for one in batch if isinstance(one, Put)}
             self._damping.wrote(written, result.revision, self._now())
+
+    async def _is_taken(self) -> bool:
+        """Return whether another agent on this machine reports as this host: its report says whose statuses count."""
+        key = AGENT_REPORT.key(self._region, self._host.name)
+        entry = await self._store.get(key)
+        taken = "" if entry is None else self._host.other_here(AGENT_REPORT.decode(key, entry.value))
+        if taken and taken != self._taken:
+            log.error("the statuses of this host's endpoints are not written", problem=taken)
+        self._taken = taken
+        return bool(taken)
 
     def _operations(self, wanted: Mapping[bytes, EndpointState]) -> Iterator[Put | Delete]:
         stored = self._stored.objects

@@ -2,23 +2,23 @@
 
 Everything is under one lease that only a report renews. A stop does not revoke it, and the next start on the same boot
 of the machine takes it over, so that restarting 5,000 agents does not show 5,000 hosts as down. The reporter writes
-only keys of this host, and none to a store of another fleet.
+only keys of this host, none to a store of another fleet, and none while another agent on this machine reports under the
+name of this host.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
 from msgspec.structs import replace
 
 from holdfast.agent.report import schedule
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.agent.report.schedule import Due, LastReport, ReportIntervals
 from holdfast.model.base.bad import Bad
-from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport, fitted
@@ -36,21 +36,12 @@ _MAX_BACKOFF = Duration(seconds=10)
 """Keeps 5,000 agents from asking a store that comes back once a second each."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportingHost:
-    region: Region
-    name: str
-    boot_id: str
-    instance: str = ""
-
-    def is_sender(self, report: AgentReport) -> bool:
-        """Return whether that report is of this agent, or of an earlier run of it."""
-        is_here = report.boot_id == self.boot_id
-        return is_here and (not report.instance or not self.instance or report.instance == self.instance)
-
-
 class ForeignStore(Exception):
     """The store belongs to another fleet; the message is one sentence."""
+
+
+class NameTaken(Exception):
+    """Another agent on this machine reports under the name of this host; the message is one sentence."""
 
 
 _STATES: Mapping[type[Exception], str] = {
@@ -96,6 +87,8 @@ class Reporter:
         self._error = ""
         self._failures = 0
         self._retry = NEVER
+        self._other_seen = 0, NEVER
+        """Revision of the last report of another agent on this machine, and when it was first seen."""
         self.duplicate = ""
         """Sentence about another agent that reports under the same name."""
 
@@ -122,6 +115,11 @@ class Reporter:
             return
         try:
             await self._write(schedule.due(self._last, self._current, self._intervals, now), self._current)
+        except NameTaken as taken:
+            self._set_duplicate(str(taken))
+            self._retry = now + self._intervals.spacing
+            self._show(False, f"refused: {taken}")
+            return
         except (Away, StoreError, ForeignStore, MemoryUnreadable) as error:
             self._back_off(str(error))
             self._show(False, _STATES.get(type(error), "waiting: store"))
@@ -166,19 +164,33 @@ class Reporter:
         if not result.succeeded:
             found = result.results[0]
             assert not isinstance(found, int)
+            if found:
+                self._wait_for_other(found[0])
             self._set_duplicate(self._other(found[0]) if found and self._revision else "")
             result = await self._key.txn([], puts)
         elif what is Due.ALIVE:
             self._set_duplicate("")
         self._revision = result.revision
 
+    def _wait_for_other(self, entry: Entry) -> None:
+        """Raise `NameTaken` while another agent on this machine keeps writing this report: of the two, the one that
+        reported first goes on. Another boot of the machine is not waited for: its report stays when it ends."""
+        taken = self._host.other_here(AGENT_REPORT.decode(entry.key, entry.value))
+        revision, since = self._other_seen
+        if not taken:
+            return
+        now = self._clock.now()
+        if entry.mod_revision != revision:
+            self._other_seen = entry.mod_revision, now
+        elif now - since > self._intervals.interval * 1.5:
+            return  # it has stopped: its next full report did not come
+        raise NameTaken(taken)
+
     def _other(self, entry: Entry) -> str:
         report = AGENT_REPORT.decode(entry.key, entry.value)
         if isinstance(report, Bad) or self._host.is_sender(report):
             return ""
-        is_here = report.boot_id == self._host.boot_id
-        where = "on this machine" if is_here else f"boot id {report.boot_id}"
-        return f"another agent reports as {self._host.name} ({where}): give one of the two another agent.host"
+        return self._host.other_here(report) or self._host.conflict(f"boot id {report.boot_id}")
 
     async def _predecessors_lease(self) -> int:
         """Return the lease of the agent that reported before us on this boot of the machine; 0 if there is none."""

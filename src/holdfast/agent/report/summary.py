@@ -14,6 +14,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.agent.claims import Claim, ClaimKey
+from holdfast.model.base.region import shown_source
 from holdfast.model.base.time import Instant
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.fleet.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, ObjectProblem
@@ -43,7 +44,9 @@ class SourceSummary(msgspec.Struct, frozen=True):
         hours, rest = divmod(int(self.since_s), 3_600)
         lasting = f"{hours:02}:{rest // 60:02}:{rest % 60:02}"
         why = f"; {self.refusal}" if self.refusal else ""
-        return f"unsynced: {self.name}, {lasting}, keeping {self.peers:,} peer{'s' * (self.peers != 1)}{why}"
+        return (
+            f"unsynced: {shown_source(self.name)}, {lasting}, keeping {self.peers:,} peer{'s' * (self.peers != 1)}{why}"
+        )
 
 
 class AgentDetails(msgspec.Struct, frozen=True):
@@ -61,6 +64,10 @@ class AgentDetails(msgspec.Struct, frozen=True):
     pending_deletes: int = 0
     store_refusals: list[StoreRefusal] = []
     """Verdicts on stores that hold changes of this host, each with its release."""
+    routing: str = "mesh"
+    """`agent.routing`."""
+    uplinks: Sequence[tuple[int, str]] = ()
+    """With `routing: bgp`, devices by which packets to workloads of a family arrive; "" where that is unknown."""
     skipped_per_second: float = 0.0
     """Changes of other kinds that the watch of a source delivers, over the last minute; of the busiest source."""
 
@@ -97,6 +104,8 @@ class AgentSummary:
     """Verdicts on whole stores; they appear even when nothing waits for them."""
     programmed: Mapping[str, int] | None = None
     """Recent result of `count_programmed`; None to count now."""
+    routing: str = ""
+    """`agent.routing`."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Reasons for which stores refuse a list, by source."""
 
@@ -115,6 +124,7 @@ class AgentSummary:
             troubles_left_out=len(failed) + len(held) - len(named),
             pending_deletes=self.pending_deletes,
             store_verdict=self.store_verdict,
+            routing=self.routing,
             synced_revision=self._revision(),
         )
 
@@ -161,7 +171,7 @@ class AgentSummary:
         unsynced = {name: one for name, one in sorted(self.sources.items()) if one.revision is None}
         for name, one in unsynced.items():
             why = f"{_UNSYNCED}: {self.refusals[name]}" if self.refusals.get(name) else _UNSYNCED
-            yield GateReport("sync", why, at.when(one.since), f"holdfast source forget {name} --reason …", name)
+            yield GateReport("sync", why, at.when(one.since), one.opened_by(name, at.now), name)
         shown: set[tuple[str, str]] = {("sync", _UNSYNCED)} if unsynced else set()
         refusals = [(one, one.since or at.now) for one in self.store_refusals]
         refusals += [(one.closed, one.closed.since or one.since) for one in held if one.closed is not None]

@@ -8,14 +8,17 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from holdfast.agent import PEERS_WORKER, ROLE, host_name
-from holdfast.agent.report.reporter import Reporter, ReportingHost
+from holdfast.agent.report.reporter import Reporter
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.agent.report.schedule import ReportIntervals
+from holdfast.config.root import Config
 from holdfast.model.base.region import configured_region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.agent_report import AgentReport
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.paths import RolePaths
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 
@@ -43,6 +46,10 @@ def instance(runtime: Path) -> str:
     return f"{found.st_dev:x}-{found.st_ino:x}"
 
 
+def reporting_host(config: Config, paths: RolePaths) -> ReportingHost:
+    return ReportingHost(configured_region(config), host_name(config), boot_id(), instance(paths.runtime))
+
+
 class ReporterJob:
     def __init__(self, worker: Worker) -> None:
         config = worker.config
@@ -51,9 +58,10 @@ class ReporterJob:
         self._metrics = ReporterMetrics(worker.metrics.registry)
         self._socket = worker.paths.socket(PEERS_WORKER)
         self._store = open_store(config.store)
+        worker.metrics.follow(self._store.contact, worker.clock.now)
         self._reporter = Reporter(
             self._store,
-            ReportingHost(configured_region(config), host_name(config), boot_id(), instance(worker.paths.runtime)),
+            reporting_host(config, worker.paths),
             config.agent.report_ttl,
             ReportIntervals(interval=config.agent.report_interval, silent_after=config.agent.silent_after),
             worker.clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from holdfast.agent.claims import ClaimKey, Shape
@@ -13,6 +13,7 @@ from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.journal import Journal
 from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
 from holdfast.agent.target import JournaledTarget
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
@@ -46,10 +47,16 @@ class Machine:
 
     @contextlib.asynccontextmanager
     async def agent(
-        self, audit: Duration = FIVE_MINUTES, pace: LoopTimings | None = None, *, direct: bool = False
+        self,
+        audit: Duration = FIVE_MINUTES,
+        pace: LoopTimings | None = None,
+        *,
+        direct: bool = False,
+        linux: LinuxSettings | None = None,
+        stores: Sequence[str] = (),
     ) -> AsyncIterator[AgentReconciler]:
         """One run of the agent; at the end of the block it is killed without a chance to clean up."""
-        with self.site.dataplane() as dataplane, contextlib.closing(self._journal()) as journal:
+        with self.site.dataplane(linux) as dataplane, contextlib.closing(self._journal()) as journal:
             clock = SystemClock()
             here = LocalHost(ME, Encapsulation.NEVER if direct else Encapsulation.ALWAYS)
             target = JournaledTarget(journal, dataplane)
@@ -65,7 +72,7 @@ class Machine:
             decisions = DecisionLog(self._folder / "decisions", "agent")
             context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
             memories = {"region": StoreMemory(self._folder, "region")}
-            settings = ReconcilerSettings(UNLIMITED, pace=pace or LoopTimings(audit=audit))
+            settings = ReconcilerSettings(UNLIMITED, pace=pace or LoopTimings(audit=audit), stores=lambda: stores)
             reconciler = AgentReconciler(ME, [watcher], target, memories, context, settings, inline)
             life = self.life = asyncio.create_task(reconciler.run(asyncio.Event()))
             try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from holdfast.agent.claims import (
     Claim,
@@ -15,6 +14,8 @@ from holdfast.agent.claims import (
     NexthopEntry,
     RemoteRoute,
     Shape,
+    VxlanDevice,
+    device,
     forwarding,
     neighbour,
     nexthop,
@@ -22,7 +23,8 @@ from holdfast.agent.claims import (
 )
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from holdfast.agent.tunnel_mac import tunnel_mac
+from holdfast.agent.dataplane.linux.devices import UnderlayLookup
+from holdfast.agent.tunnels import tunnel_mac
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
@@ -64,8 +66,17 @@ class HostHarness:
         self.host.run("sh", "-c", _CLEAR)
 
     @contextlib.contextmanager
-    def dataplane(self, settings: LinuxSettings | None = None) -> Iterator[LinuxDataplane]:
-        made = inside(self.host.system_name, lambda: LinuxDataplane(settings, partial(tunnel_mac, "host")))
+    def dataplane(
+        self,
+        settings: LinuxSettings | None = None,
+        underlays: UnderlayLookup = lambda _family: None,
+        *,
+        guard: bool = False,
+        is_routed: bool = False,
+    ) -> Iterator[LinuxDataplane]:
+        made = inside(
+            self.host.system_name, lambda: LinuxDataplane(settings, underlays, guard=guard, is_routed=is_routed)
+        )
         try:
             yield made
         finally:
@@ -81,6 +92,7 @@ def vxlan_peer(number: int) -> dict[ClaimKey, Shape]:
         (4, mac, under, f"10.9.0.{number}", f"10.28.0.{number}/32"),
         (6, mac_6, under_6, f"fd00:9::{number:x}", f"fd00:28::{number:x}/128"),
     ):
+        made[device(family)] = VxlanDevice(tunnel_mac("host", family))
         made[forwarding(family, one_mac)] = FdbEntry(one_under)
         made[neighbour(tunnel)] = NeighbourEntry(one_mac)
         made[nexthop(tunnel)] = NexthopEntry(Mode.VXLAN)

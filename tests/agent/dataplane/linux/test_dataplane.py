@@ -14,6 +14,8 @@ from holdfast.agent.claims import (
     NexthopEntry,
     RemoteRoute,
     Shape,
+    VxlanDevice,
+    device,
     forwarding,
     neighbour,
     nexthop,
@@ -70,7 +72,11 @@ def test_a_route_moves_between_peers_and_interfaces_in_place(site: HostHarness, 
 
 def test_a_peer_that_comes_closer_keeps_the_number_of_its_nexthop(site: HostHarness, dataplane: LinuxDataplane) -> None:
     key = nexthop("10.0.0.7")
-    wanted: dict[ClaimKey, Shape] = {key: NexthopEntry(Mode.VXLAN), route("10.28.0.7/32"): RemoteRoute("10.0.0.7")}
+    wanted: dict[ClaimKey, Shape] = {
+        device(4): VxlanDevice("02:00:00:00:00:04"),
+        key: NexthopEntry(Mode.VXLAN),
+        route("10.28.0.7/32"): RemoteRoute("10.0.0.7"),
+    }
 
     async def scene() -> None:
         await dataplane.apply(creates(wanted))
@@ -132,7 +138,7 @@ def test_refusals_go_to_their_objects_and_the_others_are_made(dataplane: LinuxDa
 
 
 def test_others_have_their_turns_while_thousands_of_objects_are_read(dataplane: LinuxDataplane) -> None:
-    wanted: dict[ClaimKey, Shape] = {}
+    wanted: dict[ClaimKey, Shape] = {device(4): VxlanDevice("02:00:00:00:00:04")}
     for number in range(MANY):
         place, mac = f"{number >> 8}.{number & 255}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
         wanted[forwarding(4, mac)] = FdbEntry(f"172.16.{place}")

@@ -17,6 +17,7 @@ from holdfast.agent.claims import RemoteRoute, route
 from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.reconciler import AgentReconciler
 from holdfast.agent.report.endpoints import EndpointReporter
+from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
@@ -79,7 +80,8 @@ class Ticks:
 async def reporting(machine: Machine, reconciler: AgentReconciler) -> AsyncIterator[Ticks]:
     """The shipped reporter beside the reconciler, and a clock."""
     states = AgentCommands(reconciler, ME, BOOT, SystemClock()).endpoints
-    reporter, ticks = EndpointReporter(machine.store.client("reporter"), REGION, ME, states), Ticks()
+    host, ticks = ReportingHost(REGION, ME, BOOT), Ticks()
+    reporter = EndpointReporter(machine.store.client("reporter"), host, states)
     tasks = [asyncio.create_task(reporter.run()), asyncio.create_task(ticks.run())]
     try:
         yield ticks

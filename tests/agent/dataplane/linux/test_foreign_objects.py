@@ -17,13 +17,15 @@ from holdfast.agent.claims import (
     NexthopEntry,
     RemoteRoute,
     Shape,
+    VxlanDevice,
     nexthop,
     route,
 )
+from holdfast.agent.claims import device as device_key
 from holdfast.agent.dataplane.linux import LinuxDataplane
+from holdfast.agent.tunnels import tunnel_mac
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import routes
-from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
 from holdfast.runtime.cooperative import Steps
 from tests.agent.dataplane.linux.harness import HostHarness, creates, deletes, direct_peer, replace, vxlan_peer
@@ -43,6 +45,10 @@ async def is_disturbed(dataplane: LinuxDataplane) -> bool:
     waiting.cancel()
     await asyncio.wait([waiting])
     return not waiting.cancelled()
+
+
+def without_devices(objects: Mapping[ClaimKey, Shape]) -> dict[ClaimKey, Shape]:
+    return {key: shape for key, shape in objects.items() if key.kind is not ClaimKind.DEVICE}
 
 
 async def programmed(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> None:
@@ -96,6 +102,7 @@ def test_a_foreign_device_with_our_name_is_left_alone(site: HostHarness, datapla
         answers = await dataplane.apply(creates(wanted))
         assert set(answers) == {
             "device holdfast4 is not Holdfast's: rename it, or set another agent.linux.device",
+            "the tunnel device is not in the kernel",
             "its nexthop is not in the kernel",
         }
 
@@ -109,7 +116,7 @@ def test_N14_neighbours_of_others_on_our_tunnel_are_not_ours(site: HostHarness, 
         site.ip("neighbour add 10.9.0.8 lladdr 02:00:00:00:00:08 dev holdfast4 nud permanent protocol static")
         site.ip("neighbour add 10.9.0.9 lladdr 02:00:00:00:00:09 dev holdfast4 nud permanent")
         assert await dataplane.read() == wanted
-        assert not any(await dataplane.apply(deletes(wanted)))
+        assert not any(await dataplane.apply(deletes(without_devices(wanted))))
 
     asyncio.run(scene())
     left = site.ip("-4 neighbour show dev holdfast4 nud permanent").splitlines()
@@ -126,8 +133,8 @@ def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(
         changes = creates({**direct, **vxlan_peer(7)})
         answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
         assert not any(answers[key] for key in direct)
-        assert answers[nexthop("10.9.0.7")] == (
-            "cannot create device holdfast4: A VXLAN device with the specified VNI already exists"
+        assert answers[device_key(4)] == (
+            "cannot create or change device holdfast4: A VXLAN device with the specified VNI already exists"
         )
 
     asyncio.run(scene())
@@ -151,39 +158,37 @@ def test_a_tunnel_with_other_parameters_is_created_again(site: HostHarness, data
     asyncio.run(scene())
 
 
-def test_a_tunnel_is_left_as_it_is_while_its_mac_is_not_known(site: HostHarness, dataplane: LinuxDataplane) -> None:
-    """Before its first complete list, an agent does not know the MAC under which other hosts know it."""
-    wanted = vxlan_peer(7)
-    asyncio.run(programmed(dataplane, wanted))
-    ignorant = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: None))
-    assert asyncio.run(ignorant.read()) == wanted
-    ignorant.close()
-
-
 @pytest.mark.parametrize("device", ["holdfast4", "holdfast6"])
 def test_a_tunnel_of_another_size_is_resized_in_place(
     site: HostHarness, dataplane: LinuxDataplane, device: str
 ) -> None:
     wanted = vxlan_peer(7) | vxlan_peer(8)
 
-    async def scene(dataplane: LinuxDataplane, size: int) -> None:
+    key = device_key(int(device[-1]))
+
+    async def scene(dataplane: LinuxDataplane, differs: str) -> None:
         there = await dataplane.read()
-        (key,) = [key for key in wanted if there[key] != wanted[key]]
-        assert there == {**wanted, key: LocalRoute(f"{device} with an MTU of {size}")}
+        assert there == {**wanted, key: VxlanDevice(tunnel_mac("host", key.family), differs)}
         assert not any(await dataplane.apply([replace(key, there[key], wanted[key])]))
         assert await dataplane.read() == wanted
 
     asyncio.run(programmed(dataplane, wanted))
     number, usual = _number(site, device), _mtu(site, device)
     site.ip(f"link set {device} mtu 1400")
-    asyncio.run(scene(dataplane, 1400))
-    with site.dataplane(LinuxSettings(underlay_mtu=1450)) as larger:
-        other = [key for key, shape in asyncio.run(larger.read()).items() if shape != wanted[key]]
-        assert {key.kind for key in other} == {ClaimKind.NEIGHBOUR}
-        assert len(other) == 2
-        assert not any(asyncio.run(larger.apply(creates({key: wanted[key] for key in other}))))
-        assert asyncio.run(larger.read()) == wanted
+    asyncio.run(scene(dataplane, f"an MTU of 1400, not {usual}"))
+    with site.dataplane(LinuxSettings(underlay_mtu=1450)) as configured:
+        asyncio.run(scene_of_both(configured, wanted))
     assert (_number(site, device), _mtu(site, device)) == (number, usual - 50)
+
+
+async def scene_of_both(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> None:
+    """Both tunnels differ from what is configured, until they are changed."""
+    there = await dataplane.read()
+    other = [key for key in wanted if there[key] != wanted[key]]
+    assert {key.kind for key in other} == {ClaimKind.DEVICE}
+    assert len(other) == 2
+    assert not any(await dataplane.apply([replace(key, there[key], wanted[key]) for key in other]))
+    assert await dataplane.read() == wanted
 
 
 def test_a_tunnel_that_another_program_resizes_is_noticed(site: HostHarness, dataplane: LinuxDataplane) -> None:
@@ -280,7 +285,7 @@ def test_our_own_changes_are_no_disturbance(dataplane: LinuxDataplane) -> None:
         wanted = {**vxlan_peer(7), **vxlan_peer(8)}
         assert not any(await dataplane.apply(creates(wanted)))
         await quiet(dataplane)  # our tunnel devices have come up meanwhile
-        assert not any(await dataplane.apply(deletes(wanted)))
+        assert not any(await dataplane.apply(deletes(without_devices(wanted))))
         assert not any(await dataplane.apply(creates(wanted)))
         assert not await is_disturbed(dataplane)
 
@@ -411,25 +416,20 @@ def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Host
     assert "7500" not in site.ip("rule show")
 
 
-def test_a_tunnel_is_created_again_when_other_hosts_know_another_mac(site: HostHarness) -> None:
-    macs = {"mac": "02:00:00:00:00:11"}
-    dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
-    wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
-    entries = {key: shape for key, shape in wanted.items() if key.kind is ClaimKind.FORWARDING}
+def test_a_tunnel_with_another_mac_keeps_its_device_and_everything_on_it(site: HostHarness) -> None:
+    wanted = vxlan_peer(7)
+    key, other = device_key(4), VxlanDevice("02:00:00:00:00:22")
 
-    async def scene() -> None:
+    async def scene(dataplane: LinuxDataplane) -> None:
         await programmed(dataplane, wanted)
         await quiet(dataplane)
-        macs["mac"] = "02:00:00:00:00:22"
-        assert await dataplane.read(entries) == {}
-        assert not any(await dataplane.apply(creates(entries)))
-        assert await disturbed(dataplane) is None
-        there = await dataplane.read()
-        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if there.get(k) != s})))
-        assert await dataplane.read() == wanted
+        number = _number(site, "holdfast4")
+        assert not any(await dataplane.apply([replace(key, wanted[key], other)]))
+        assert await dataplane.read() == {**wanted, key: other}
+        assert _number(site, "holdfast4") == number
 
-    asyncio.run(scene())
-    dataplane.close()
+    with site.dataplane() as dataplane:
+        asyncio.run(scene(dataplane))
     assert "02:00:00:00:00:22" in site.ip("link show holdfast4")
 
 

@@ -53,19 +53,27 @@ class Walk:
 
     def _touches(self, change: ClaimChange, made: Mapping[ClaimKey, ClaimChange]) -> bool:
         """Return whether it is, or depends on, an object that this batch already changes."""
-        feet = {depends_on(one.key, owned.value.shape) for one in made.values() if (owned := one.new or one.old)}
+        feet = {
+            foot
+            for one in made.values()
+            if (owned := one.new or one.old)
+            for foot in depends_on(one.key, owned.value.shape)
+        }
         owned = change.new or change.old
         assert owned is not None
-        return change.key in made or change.key in feet or depends_on(change.key, owned.value.shape) in made
+        return (
+            change.key in made
+            or change.key in feet
+            or not made.keys().isdisjoint(depends_on(change.key, owned.value.shape))
+        )
 
     def _change(self) -> ClaimChange | None:
         key, shape = self._object()
         old = self._held.get(key)
         if old is not None and self._chance.random() < 0.4:
-            is_leaned_upon = any(depends_on(other, it) == key for other, it in self._held.items())
+            is_leaned_upon = any(key in depends_on(other, it) for other, it in self._held.items())
             return None if is_leaned_upon else deletes({key: old})[0]
-        foot = depends_on(key, shape)
-        if foot is not None and foot not in self._held:
+        if not self._held.keys() >= set(depends_on(key, shape)):
             return None
         return creates({key: shape})[0] if old is None else replace(key, old, shape)
 

@@ -9,6 +9,9 @@ from typing import Protocol
 from holdfast.agent.claims import ClaimKey, ClaimKind, Shape
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.linux.context import LinuxContext, Refused
+from holdfast.agent.dataplane.linux.guard.writer import GuardElementWriter, GuardTableWriter
+from holdfast.agent.dataplane.linux.interface_writer import InterfaceWriter
+from holdfast.agent.dataplane.linux.own_tunnels import AddressWriter, DeviceWriter
 from holdfast.agent.dataplane.linux.routes import NexthopWriter, RouteWriter, RuleWriter
 from holdfast.agent.dataplane.linux.vxlan import FdbWriter, NeighbourWriter
 
@@ -23,10 +26,17 @@ class ObjectWriter(Protocol):
 
 WRITERS: Mapping[ClaimKind, ObjectWriter] = {
     ClaimKind.RULE: RuleWriter(),
+    ClaimKind.DEVICE: DeviceWriter(),
+    ClaimKind.ADDRESS: AddressWriter(),
     ClaimKind.FORWARDING: FdbWriter(),
     ClaimKind.NEIGHBOUR: NeighbourWriter(),
     ClaimKind.NEXTHOP: NexthopWriter(),
     ClaimKind.ROUTE: RouteWriter(),
+    ClaimKind.INTERFACE: InterfaceWriter(),
+    ClaimKind.GUARD: GuardTableWriter(),
+    ClaimKind.SENDER: GuardElementWriter(),
+    ClaimKind.SOURCE: GuardElementWriter(),
+    ClaimKind.GUARDED: GuardElementWriter(),
 }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from holdfast.agent.claims import ClaimKey
 from holdfast.agent.dataplane.linux.devices import Devices
+from holdfast.agent.dataplane.linux.guard.guard import Guard
 from holdfast.agent.dataplane.linux.snapshot import KernelSnapshot
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.addresses import SIZES
@@ -25,6 +26,9 @@ class LinuxContext:
     settings: LinuxSettings
     devices: Devices
     snapshot: KernelSnapshot
+    guard: Guard
+    lost: bool = False
+    """A device was created again, and what was on it is gone: everything has to be read."""
 
     def make(self, keys: Sequence[ClaimKey], batch: Batch) -> Refused:
         """Send requests that create these objects, in the same order."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Set
 
-from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute
+from holdfast.agent.claims import ARRIVAL_METRIC, ClaimKey, ClaimKind, LocalRoute, device, interface
 from holdfast.agent.dataplane.linux.context import LinuxContext
+from holdfast.agent.dataplane.linux.devices import FAMILIES
+from holdfast.agent.dataplane.linux.interfaces import GATEWAY_6
 from holdfast.agent.dataplane.linux.snapshot import MAC_BITS, SOCKET_FAMILIES, Place
-from holdfast.netlink import ifaddr, links, neighbours, nexthops, routes, rules, wire
+from holdfast.netlink import ifaddr, links, neighbours, nexthops, routes, rules, sysctls, wire
 from holdfast.netlink.wire import Message
 
 _FAMILIES = {number: family for family, number in SOCKET_FAMILIES.items()}
@@ -57,6 +59,8 @@ class EventHandler:
             self._route(message)
         elif kind in (rules.NEW, rules.DELETE):
             self._rule(message)
+        elif kind == sysctls.CHANGED:
+            self._settings(message)
         elif kind in (routes.NEW, nexthops.NEW, nexthops.DELETE):
             self._everything_changed = True
 
@@ -102,6 +106,24 @@ class EventHandler:
         if message.type == ifaddr.DELETE and message.body[0] == SOCKET_FAMILIES[4]:
             # With the last IPv4 address of a device the kernel silently drops the routes to it.
             self._went_down.add(struct.unpack_from("=I", message.body, _DEVICE_AT)[0])
+        elif message.type == ifaddr.DELETE and (gone := ifaddr.read(message)).address == GATEWAY_6:
+            self._setup_changed(6, gone.link)
+
+    def _settings(self, message: Message) -> None:
+        family = _FAMILIES.get(message.body[0])
+        if family is not None:
+            self._setup_changed(family, sysctls.device_of(message))
+
+    def _setup_changed(self, family: int, device: int) -> None:
+        """Compare what depends on the settings or the address of that device; of all where it is not positive."""
+        devices = self._context.devices
+        devices.forwarding.forget()
+        name = devices.names.get(device, "")
+        names = self._context.snapshot.local[family] if device <= 0 else {name}
+        keys = {key for one in names if (key := interface(family, one)) in self._context.snapshot.shapes}
+        self.stale |= {(ClaimKind.INTERFACE, family)} if keys else set()
+        self.keys |= keys
+        self._everything_changed |= devices.forwarding.was_switched_off(family, name)
 
     def _compare_devices(self) -> None:
         """Compare devices by level, not by edge: events may be older than our last read; only a device that went down
@@ -113,6 +135,7 @@ class EventHandler:
         has_other_networks = self._context.devices.networks != self._networks
         self._everything_changed |= has_other_networks
         self._networks = self._context.devices.networks
+        self._compare_tunnels()
         went_down, self._went_down = self._went_down, set()
         changed = {
             name: old
@@ -127,18 +150,30 @@ class EventHandler:
             self.keys |= self.refused
             self.refused.clear()
 
+    def _compare_tunnels(self) -> None:
+        """Compare our tunnel devices with what is known of them: others change them, and their MTU is the uplinks'."""
+        for family in FAMILIES:
+            key, shown = device(family), self._context.devices.shown(family)
+            if shown != self._context.snapshot.shapes.get(key):
+                self.keys.add(key)
+                self._context.snapshot.pop(key)
+                if shown is not None:
+                    self._context.snapshot.put(key, shown)
+
     def _changed(self, name: str, old: links.Link | None) -> None:
         # The kernel drops the nexthops of a device that goes down, and silently the routes to it.
         if old is not None and old.number in self._context.snapshot.nexthop_devices:
             self._everything_changed = True
-        local = self._context.snapshot.routes_like(LocalRoute(name))
+        like = self._context.snapshot.routes_like
+        local = like(LocalRoute(name)) | like(LocalRoute(name, ARRIVAL_METRIC))
+        local |= {key for family in FAMILIES if (key := interface(family, name)) in self._context.snapshot.shapes}
         self.stale |= {(key.kind, key.family) for key in local}
         self.keys |= local
 
     def _neighbour(self, message: Message) -> None:
         family = message.body[0]
-        device = struct.unpack_from("=i", message.body, _DEVICE_AT)[0]
-        tunnel = self._context.devices.tunnel_numbers().get(device)
+        number = struct.unpack_from("=i", message.body, _DEVICE_AT)[0]
+        tunnel = self._context.devices.tunnel_numbers().get(number)
         if tunnel is None:
             return
         found = wire.attributes(message.body, neighbours.RECORD.itemsize - wire.HEADER_SIZE)

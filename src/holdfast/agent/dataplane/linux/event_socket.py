@@ -26,6 +26,8 @@ _GROUPS = {
     "IPv6 address": 9,
     "IPv6 route": 11,
     "IPv6 rule": 19,
+    "IPv4 settings": 24,
+    "IPv6 settings": 25,
     "nexthop": 32,
 }
 _LOAD_BYTE, _LOAD_HALF, _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x30, 0x28, 0x20, 0x15, 0x06

@@ -24,6 +24,8 @@ class NexthopIds:
         self._duplicates: dict[bytes, list[int]] = {}
         self._earlier_routes: Mapping[bytes, RemoteRoute] = before._route_by_gateway if before is not None else {}
         self._route_by_gateway: dict[bytes, RemoteRoute] = {}
+        self._sourced: dict[tuple[str, str], RemoteRoute] = before._sourced if before is not None else {}
+        """Shapes of routes with a preferred source."""
 
     def reserve(self, number: int) -> None:
         """Mark an ID as used by another program."""
@@ -40,6 +42,16 @@ class NexthopIds:
             text(gateway)
         )
         return True
+
+    def route(self, number: int, source: str) -> RemoteRoute | None:
+        """Return the shape of a route by that ID with that preferred source."""
+        plain = self.routes.get(number)
+        if plain is None or not source:
+            return plain
+        known = self._sourced.get((plain.via, source))
+        if known is None:
+            known = self._sourced[plain.via, source] = RemoteRoute(plain.via, source)
+        return known
 
     def of(self, gateway: bytes) -> int | None:
         """Return its ID, if it has one."""

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.agent.claims import ClaimKey, LocalRoute, Mode, NexthopEntry, RemoteRoute, RoutingRule, Shape, rule
+from holdfast.agent.claims import (
+    ARRIVAL_METRIC,
+    ClaimKey,
+    LocalRoute,
+    Mode,
+    NexthopEntry,
+    RemoteRoute,
+    RoutingRule,
+    Shape,
+    rule,
+)
 from holdfast.agent.dataplane.linux import snapshot
 from holdfast.agent.dataplane.linux.context import LinuxContext, Refused, octets, sentence
-from holdfast.agent.dataplane.linux.devices import FAMILIES, NoTunnel
-from holdfast.agent.dataplane.linux.snapshot import SOCKET_FAMILIES
-from holdfast.config.sections.linux import LinuxSettings
+from holdfast.agent.dataplane.linux.devices import FAMILIES
+from holdfast.agent.dataplane.linux.snapshot import SEVERAL_METRICS, SOCKET_FAMILIES
+from holdfast.agent.dataplane.linux.vxlan import NO_TUNNEL
+from holdfast.config.sections.linux import MAIN_TABLE, LinuxSettings
 from holdfast.netlink import addresses, nexthops, routes, rules
 from holdfast.netlink.routes import Route, RouteMark
 from holdfast.netlink.socket import NetlinkError, is_gone
@@ -71,7 +82,10 @@ class RuleWriter:
         table = routes.dump(context.kernel, left, size)
         places = zip(table.destinations, table.lengths, strict=True)
         if table.destinations:
-            gone = [Route(number.to_bytes(size, "big"), length, 0) for number, length in places]
+            gone = [
+                Route(number.to_bytes(size, "big"), length, 0, metric=metric)
+                for (number, length), metric in zip(places, table.metrics, strict=True)
+            ]
             context.kernel.transact(routes.removals(gone, left))
 
 
@@ -80,20 +94,23 @@ class NexthopWriter:
         refused: Refused = {}
         there: list[tuple[ClaimKey, nexthops.Nexthop]] = []
         new: list[tuple[ClaimKey, nexthops.Nexthop]] = []
-        tunnel = self._tunnel(context, family) if NexthopEntry(Mode.VXLAN) in (shape for _, shape in wanted) else ""
+        found = context.devices.tunnel(family)
+        tunnel = NO_TUNNEL if found is None else found.number
         for key, shape in wanted:
             assert isinstance(shape, NexthopEntry)
             device = tunnel if shape.mode is Mode.VXLAN else direct_device(context, key)
             if isinstance(device, str):
                 refused[key] = device
                 continue
+            if shape.mode is Mode.DIRECT:
+                context.devices.forwarding.switch_on(family, context.devices.names[device])
             gateway = octets(key)
             refused |= self._delete_duplicates(context, key)
             is_there = context.snapshot.nexthop_ids.of(gateway) is not None
             number = context.snapshot.nexthop_ids.allocate(gateway)
-            found = nexthops.Nexthop(number, gateway, device, context.settings.protocol)
+            one = nexthops.Nexthop(number, gateway, device, context.settings.protocol)
             context.snapshot.nexthop_devices.add(device)
-            (there if is_there else new).append((key, found))
+            (there if is_there else new).append((key, one))
         for group, replace in ((there, True), (new, False)):
             if group:
                 batch = nexthops.additions([one for _, one in group], replace=replace)
@@ -133,44 +150,62 @@ class NexthopWriter:
         ids.drop_duplicates(octets(key), unused)
         return {key: _DUPLICATE_IN_USE} if len(unused) < len(duplicates) else {}
 
-    def _tunnel(self, context: LinuxContext, family: int) -> int | str:
-        try:
-            return context.devices.make_tunnel(family).number
-        except NoTunnel as missing:
-            return str(missing)
-
 
 class RouteWriter:
     def make(self, context: LinuxContext, family: int, wanted: Wanted) -> Refused:
         refused: Refused = {}
-        groups: dict[tuple[bool, bool], list[tuple[ClaimKey, Route]]] = {}
+        groups: dict[tuple[bool, bool, bool], list[tuple[ClaimKey, Route]]] = {}
         for key, shape in wanted:
             found = self._route(context, key, shape)
             if isinstance(found, str):
                 refused[key] = found
                 continue
-            groups.setdefault((isinstance(shape, RemoteRoute), key in context.snapshot.shapes), []).append((key, found))
-        for (_, is_there), group in groups.items():
+            there = context.snapshot.shapes.get(key)
+            is_there = there is not None and _metric(there) in (found.metric, SEVERAL_METRICS)
+            form = isinstance(shape, RemoteRoute), bool(found.source), is_there
+            groups.setdefault(form, []).append((key, found))
+        for (_, _, is_there), group in groups.items():
             batch = routes.additions([one for _, one in group], snapshot.mark(context.settings), replace=is_there)
             refused |= context.make([key for key, _ in group], batch)
-        return refused
+        return refused | self._remove_other_metric(context, [key for key, _ in wanted if key not in refused], wanted)
 
     def remove(self, context: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
-        there = [key for key in keys if key in context.snapshot.shapes]
-        if not there:
+        shapes = context.snapshot.shapes
+        gone = [(key, metric) for key in keys if key in shapes for metric in _metrics(shapes[key])]
+        return self._delete(context, gone)
+
+    def _remove_other_metric(self, context: LinuxContext, made: Sequence[ClaimKey], wanted: Wanted) -> Refused:
+        """Delete the route that was there with another metric, after the new one was created: there is always one."""
+        shapes, metrics = context.snapshot.shapes, {key: _metric(shape) for key, shape in wanted}
+        there = [(key, metric) for key in made if key in shapes for metric in _metrics(shapes[key])]
+        return self._delete(context, [(key, metric) for key, metric in there if metric != metrics[key]])
+
+    def _delete(self, context: LinuxContext, gone: Sequence[tuple[ClaimKey, int]]) -> Refused:
+        if not gone:
             return {}
-        gone = [Route(octets(key), key.length, 0) for key in there]
-        return context.remove(there, routes.removals(gone, snapshot.mark(context.settings)))
+        found = [Route(octets(key), key.length, 0, metric=metric) for key, metric in gone]
+        return context.remove([key for key, _ in gone], routes.removals(found, snapshot.mark(context.settings)))
 
     def _route(self, context: LinuxContext, key: ClaimKey, shape: Shape) -> Route | str:
         if isinstance(shape, RemoteRoute):
             number = context.snapshot.nexthop_ids.of(addresses.octets(shape.via))
-            return _NO_NEXTHOP if number is None else Route(octets(key), key.length, number)
+            source = addresses.octets(shape.source) if shape.source else b""
+            return _NO_NEXTHOP if number is None else Route(octets(key), key.length, number, source=source)
         assert isinstance(shape, LocalRoute)
         reason = context.devices.blocked_by(shape.interface)
         if reason is not None:
             return reason
-        return Route(octets(key), key.length, 0, context.devices.links[shape.interface].number)
+        return Route(octets(key), key.length, 0, context.devices.links[shape.interface].number, shape.metric)
+
+
+def _metric(shape: Shape) -> int:
+    return shape.metric if isinstance(shape, LocalRoute) else 0
+
+
+def _metrics(shape: Shape) -> Sequence[int]:
+    """Metrics of the routes at a place. 0 comes last: an IPv4 delete with it takes whatever has the lowest."""
+    metric = _metric(shape)
+    return (ARRIVAL_METRIC, 0) if metric == SEVERAL_METRICS else (metric,)
 
 
 def direct_device(context: LinuxContext, key: ClaimKey) -> int | str:
@@ -182,5 +217,7 @@ def direct_device(context: LinuxContext, key: ClaimKey) -> int | str:
 
 
 def own_rules(settings: LinuxSettings, families: Iterable[int] = FAMILIES) -> dict[ClaimKey, Shape]:
-    """Rules that no peer asks for and that must be there all the same: each sends a family to our table."""
+    """Rules that no peer asks for: each sends a family to our table."""
+    if settings.table == MAIN_TABLE:
+        return {}  # the kernel's own rule
     return {rule(family, settings.table): RoutingRule(settings.priority) for family in families}

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 
 from holdfast.agent.claims import ClaimKey, FdbEntry, NeighbourEntry, Shape
 from holdfast.agent.dataplane.linux.context import LinuxContext, Refused, octets
-from holdfast.agent.dataplane.linux.devices import NoTunnel
 from holdfast.netlink import addresses, neighbours
 from holdfast.netlink.neighbours import Forward
 
 Wanted = Sequence[tuple[ClaimKey, Shape]]
+NO_TUNNEL = "the tunnel device is not in the kernel"
 
 
 class FdbWriter:
     def make(self, context: LinuxContext, family: int, wanted: Wanted) -> Refused:
-        try:
-            device = context.devices.make_tunnel(family)
-        except NoTunnel as missing:
-            return {key: str(missing) for key, _ in wanted}
+        device = context.devices.tunnel(family)
+        if device is None:
+            return {key: NO_TUNNEL for key, _ in wanted}
         entries = [_forward(key, shape) for key, shape in wanted]
         return context.make([key for key, _ in wanted], neighbours.forward_additions(entries, device.number))
 
@@ -33,10 +32,9 @@ class FdbWriter:
 
 class NeighbourWriter:
     def make(self, context: LinuxContext, family: int, wanted: Wanted) -> Refused:
-        try:
-            device = context.devices.make_tunnel(family)
-        except NoTunnel as missing:
-            return {key: str(missing) for key, _ in wanted}
+        device = context.devices.tunnel(family)
+        if device is None:
+            return {key: NO_TUNNEL for key, _ in wanted}
         pairs = [neighbours.Neighbour(octets(key), _mac(shape)) for key, shape in wanted]
         batch = neighbours.neighbour_additions(pairs, device.number, context.settings.protocol)
         return context.make([key for key, _ in wanted], batch)
