@@ -141,10 +141,11 @@ class BalancerHarness:
         vitals = Vitals(clock)
         decisions = DecisionLog(self._folder, "balancer.vips")
         context = Context(clock, vitals, decisions, WorkerMetrics())
+        self.prober = TruthfulProber(self.node, self.truth)
         self.reconciler = VipReconciler(
             balancer,
             self.dataplane,
-            TruthfulProber(self.node, self.truth),
+            self.prober,
             context,
             sync_interval=config.sync_interval,
             source=WantedVips(balancer, clock),

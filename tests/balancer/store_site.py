@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.balancer.vip import shown
 from holdfast.balancer.worker import BalancerJob
 from holdfast.config import Config
-from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.balancer import BalancerDataplaneSettings, BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.paths import PathSettings
@@ -38,14 +38,14 @@ async def at_once(call: Callable[[], None]) -> None:
 class StoreSite:
     """One balancer that takes its frontends from the world's store. Dataplane and state folder outlive it."""
 
-    def __init__(self, world: World, node: Node, folder: Path) -> None:
+    def __init__(self, world: World, node: Node, folder: Path, kind: Literal["nftables", "vpp"] = "nftables") -> None:
         self.world = world
         self.node = node
         self.dataplane = FakeDataplane()
         self.truth = Truth()
         self._folder = folder
         self._config = Config(
-            balancer=BalancerSettings(source="etcd", name=node.name),
+            balancer=BalancerSettings(source="etcd", name=node.name, dataplane=BalancerDataplaneSettings(kind=kind)),
             paths=PathSettings(state=str(folder / "state"), runtime=str(folder / "run")),
         )
 

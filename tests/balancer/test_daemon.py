@@ -117,10 +117,15 @@ def test_a_failed_backend_loses_its_weight_and_an_intent_survives_a_kill(daemon:
     daemon.comes_to(one=0, two=100)
     assert "L4CON" in daemon.ask("explain", "backend", "one").stdout
     assert "weight 100" in daemon.ask("balancer", "status").stdout
-    assert daemon.ask("backend", "weight", "two", "30", "--reason", "canary").returncode == 0
+    assert daemon.ask("weight", "backend", "two", "30", "--reason", "canary").returncode == 0
     daemon.comes_to(one=0, two=30)
+    assert "give --frontend" in daemon.ask("weight", "pool", "0", "20", "--reason", "tests").stderr
+    assert daemon.ask("weight", "pool", "0", "20", "--frontend", "www", "--reason", "tests").returncode == 0
+    daemon.comes_to(one=0, two=20)
     daemon.process.kill()
     daemon.process.start()
+    daemon.comes_to(one=0, two=20)
+    assert daemon.ask("weight", "pool", "0", "--reset", "--frontend", "www").returncode == 0
     daemon.comes_to(one=0, two=30)
 
 
@@ -207,9 +212,9 @@ def test_services_in_a_real_etcd_are_served_and_intents_are_stored_there(one_etc
         try:
             daemon.fill()
             daemon.comes_to(one=100, two=40)
-            assert daemon.ask("backend", "pause", "two", "--reason", "new disk").returncode == 0
+            assert daemon.ask("pause", "backend", "two", "--reason", "new disk").returncode == 0
             daemon.comes_to(one=100, two=0)
-            assert daemon.ask("backend", "resume", "two").returncode == 0
+            assert daemon.ask("resume", "backend", "two").returncode == 0
             daemon.comes_to(one=100, two=40)
         finally:
             daemon.stop()

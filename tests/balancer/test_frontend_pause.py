@@ -158,3 +158,17 @@ def test_a_pause_in_the_store_takes_effect() -> None:
     scope, now = Scope(ScopeKind.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
     kept = Intent(what=IntentKind.PAUSE, scope=scope, who="ada", why="migration", since=now)
     assert list(catalog.intents({kept.name: kept}, configuration("{}"), catalog.FleetAddresses(), now)) == [kept]
+
+
+def test_a_backend_that_left_while_the_frontend_is_paused_is_shown_as_long_as_it_gets_flows(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("pause", reason="a move")
+        ask.site.reload(simple(1, frontends=2))
+        await asyncio.sleep(5)
+        assert f"  leaving{'':<9} {'':<16} {'10.0.0.2:80':<32} weight 100 → –\n" in ask.status()
+        assert "LEAVING     10.0.0.2:80, no longer configured, programmed 100" in ask.explain()
+        await ask("resume")
+        await asyncio.sleep(5)
+        assert "10.0.0.2" not in ask.status() + ask.explain()
+
+    play(story, tmp_path)

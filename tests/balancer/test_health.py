@@ -77,7 +77,12 @@ def forgetless(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> C
     return CheckCount(HealthState.UP, top - level) if up else CheckCount(HealthState.DOWN, level)
 
 
-@fault("B7", without="holdfast.balancer.health:_counted", by="tests.balancer.test_health:forgetless")
+@fault(
+    "B7",
+    without="holdfast.balancer.health:_counted",
+    by="tests.balancer.test_health:forgetless",
+    sees=(AssertionError, r"after\(risen"),
+)
 def test_B7_a_freshly_risen_backend_does_not_fall_by_one_failure() -> None:
     risen = after(UNKNOWN, "-++")
     assert risen.state is HealthState.UP
@@ -91,7 +96,12 @@ def test_alternating_results_never_flap(count: int) -> None:
     assert after(DOWN, "+-" * count).state is HealthState.DOWN
 
 
-@fault("B25", without="holdfast.balancer.health:fresh", by="tests.balancer.test_health:hasty")
+@fault(
+    "B25",
+    without="holdfast.balancer.health:fresh",
+    by="tests.balancer.test_health:hasty",
+    sees=(AssertionError, r"after\(found"),
+)
 def test_B25_one_lost_probe_does_not_cut_a_backend_that_was_found_serving() -> None:
     found = machine.fresh(["web"], NOW, serving=True)
     assert after(found, "-").state is HealthState.UNKNOWN

@@ -70,7 +70,12 @@ def open_at_once(warm: WarmUp, frontend: str | None, now: Instant) -> None:
     return None
 
 
-@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
+@fault(
+    "B1",
+    without="holdfast.balancer.warm_up:WarmUp.judge",
+    by="tests.balancer.test_reconciler:open_at_once",
+    sees=(AssertionError, r'site.weights\(\) == \{"b1": 100, "b2": 100, "b3": 100\}'),
+)
 def test_B1_a_restart_while_a_backend_is_slow_sets_no_weight_to_zero(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2, 3)
@@ -201,6 +206,7 @@ def first_user(balancer: Any, backends: Any) -> set[str]:
     "B17",
     without="holdfast.balancer.desired.state:BalancerState._users",
     by="tests.balancer.test_reconciler:first_user",
+    sees=(AssertionError, r'\[site.weights\(n\)\["b1"\] for n in \(1, 2, 3, 4\)\] == \[0, 0, 0, 0\]'),
 )
 def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
@@ -212,11 +218,16 @@ def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: P
     play(story, tmp_path)
 
 
-def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> Any:
+def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant, former: Any = ()) -> Any:
     return {name: machine.fresh(one.checks, now) for name, one in new.backends.items()}
 
 
-@fault("B5", without="holdfast.balancer.desired.state:carry_over", by="tests.balancer.test_reconciler:fresh_start")
+@fault(
+    "B5",
+    without="holdfast.balancer.desired.state:carry_over",
+    by="tests.balancer.test_reconciler:fresh_start",
+    sees=(AssertionError, r'site.reconciler.balancer.health\["b1"\] == before'),
+)
 def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, 3))
@@ -272,7 +283,12 @@ def weight_alone(wanted: Any, held: Any) -> bool:
     return bool(wanted == held)
 
 
-@fault("B6", without="holdfast.balancer.reconciler:same", by="tests.balancer.test_reconciler:weight_alone")
+@fault(
+    "B6",
+    without="holdfast.balancer.reconciler:same",
+    by="tests.balancer.test_reconciler:weight_alone",
+    sees=(AssertionError, r"not any\(\(VIP, n\) in site.dataplane.flows for n in clients\)"),
+)
 def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
@@ -306,7 +322,12 @@ def in_place(vips: Any, change: Any) -> bool:
     return True
 
 
-@fault("B9", without="holdfast.balancer.target:VipTarget._is_live", by="tests.balancer.test_reconciler:in_place")
+@fault(
+    "B9",
+    without="holdfast.balancer.target:VipTarget._is_live",
+    by="tests.balancer.test_reconciler:in_place",
+    sees=(AssertionError, r"site.dataplane.objects\[VipKey\(VIP\)\] == VipSettings\(sticky=True\)"),
+)
 def test_B9_what_cannot_change_live_is_torn_down_and_rebuilt(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
@@ -338,7 +359,10 @@ def released_again(warm: WarmUp, known: Any, now: Instant) -> Any:
 
 
 @fault(
-    "B11", without="holdfast.balancer.warm_up:WarmUp.released_now", by="tests.balancer.test_reconciler:released_again"
+    "B11",
+    without="holdfast.balancer.warm_up:WarmUp.released_now",
+    by="tests.balancer.test_reconciler:released_again",
+    sees=(AssertionError, r"len\(early\) == 3"),
 )
 def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
@@ -352,7 +376,12 @@ def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync
     play(story, tmp_path)
 
 
-@fault("B14", without="holdfast.balancer.desired.state:_event", by="tests.balancer.test_reconciler:never_late")
+@fault(
+    "B14",
+    without="holdfast.balancer.desired.state:_event",
+    by="tests.balancer.test_reconciler:never_late",
+    sees=(AssertionError, r'site.weights\(\) == \{"b1": 100'),
+)
 def test_B14_failures_of_a_late_prober_take_no_backend_down(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2))
@@ -375,6 +404,7 @@ async def nobody_notices(reconciler: Any) -> None:
     "B15",
     without="holdfast.balancer.reconciler:VipReconciler._watch_dataplane",
     by="tests.balancer.test_reconciler:nobody_notices",
+    sees=(AssertionError, "site.dataplane.objects == full"),
 )
 def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
@@ -409,7 +439,12 @@ def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(
     play(story, tmp_path)
 
 
-@fault("B16", without="holdfast.balancer.reconciler:_still_there", by="tests.balancer.test_reconciler:as_touched")
+@fault(
+    "B16",
+    without="holdfast.balancer.reconciler:_still_there",
+    by="tests.balancer.test_reconciler:as_touched",
+    sees=(KeyError, "'f2'"),
+)
 def test_B16_a_frontend_that_is_removed_between_event_and_handling_is_tolerated(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, frontends=2, check=", fall: 1"))
@@ -426,7 +461,11 @@ def as_touched(touched: set[str], frontends: Any) -> set[str]:
     return touched
 
 
-@fault("B21", without="holdfast.balancer.reconciler:VipReconciler._check_prober")
+@fault(
+    "B21",
+    without="holdfast.balancer.reconciler:VipReconciler._check_prober",
+    sees=(AssertionError, r"site.weights\(\) == frozen"),
+)
 def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         await settled(site, simple(1, 2, extra="slow_start: 20s"))
@@ -447,7 +486,11 @@ def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_
     play(story, tmp_path)
 
 
-@fault("B15", without="holdfast.balancer.gates:HealthGate._restores")
+@fault(
+    "B15",
+    without="holdfast.balancer.gates:HealthGate._restores",
+    sees=(KeyError, r'\(after\["b2"\], after\["b3"\]\) == \(100, 0\)'),
+)
 def test_B15_lost_objects_are_restored_at_once_while_the_prober_is_silent(tmp_path: Path) -> None:
     """Also to a backend in the midst of its slow start; but nothing that health alone would have changed."""
 
@@ -484,7 +527,9 @@ def test_an_operator_intent_passes_although_the_prober_is_silent(tmp_path: Path)
 
 
 @pytest.mark.parametrize("how", ["dead", "blind"])
-@fault("B22", without="holdfast.balancer.gates:HealthGate.judge")
+@fault(
+    "B22", without="holdfast.balancer.gates:HealthGate.judge", sees=(AssertionError, r'site.weights\(\) == \{"b1": 100')
+)
 def test_B22_without_a_prober_at_the_start_the_adopted_state_stays(tmp_path: Path, how: str) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2)
@@ -500,14 +545,15 @@ def test_B22_without_a_prober_at_the_start_the_adopted_state_stays(tmp_path: Pat
     play(story, tmp_path)
 
 
-def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) -> Instant:
-    return now
+def from_the_beginning(*arguments: Any) -> Any:
+    return arguments[-1]
 
 
 @fault(
     "B23",
-    without="holdfast.balancer.desired.state:BalancerState._resumed",
+    without="holdfast.balancer.desired.adopted:AdoptedEntries.resumed",
     by="tests.balancer.test_reconciler:from_the_beginning",
+    sees=(AssertionError, r'site.weights\(\)\["b2"\] == 100'),
 )
 def test_B23_a_restart_continues_slow_starts_and_begins_none(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
@@ -532,7 +578,12 @@ def test_B23_a_restart_continues_slow_starts_and_begins_none(tmp_path: Path) -> 
     play(story, tmp_path)
 
 
-@fault("B25", without="holdfast.balancer.desired.state:BalancerState._is_serving", returns=False)
+@fault(
+    "B25",
+    without="holdfast.balancer.desired.adopted:AdoptedEntries.is_serving",
+    returns=False,
+    sees=(AssertionError, r'\[t for t in site.reconciler.balancer.history\["b1"\] if t.new is'),
+)
 def test_B25_one_lost_probe_after_a_restart_flushes_no_backend(tmp_path: Path) -> None:
     async def story(world: World, site: BalancerHarness) -> None:
         config = simple(1, 2)
@@ -593,7 +644,7 @@ def test_an_unwanted_vip_goes_only_after_the_window_and_its_flows_with_it(tmp_pa
 
 
 def test_a_dry_dataplane_for_the_example_of_the_documentation(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "deploy" / "balancer.yaml").read_bytes()
+    text = (Path(__file__).parents[2] / "deploy" / "examples" / "balancer.yaml").read_bytes()
 
     async def story(world: World, site: BalancerHarness) -> None:
         loaded = resolve(ConfigFile("example", text), {})

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.balancer.commands import buckets
+from holdfast.balancer.commands.buckets import base_owner, bucket_counts, programmed_table
 from holdfast.balancer.desired import state
 from holdfast.balancer.desired.frontend import DesiredFrontend, desired
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.probing.messages import ProbeCode, ProbeReport, ProbeResult
+from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import resolve_services
-from holdfast.balancer.vip import Value, Vip, VipKey
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.control.intent import IntentKind
@@ -138,21 +141,49 @@ def test_what_time_changes_is_due_also_if_somebody_else_asked_first(tmp_path: Pa
 
 
 def test_tables_are_not_built_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    builders: set[threading.Thread] = set()
+    builders: list[threading.Thread] = []
     original = maglev._filled
 
     def noting(*arguments: Any) -> maglev.Table:
-        builders.add(threading.current_thread())
+        builders.append(threading.current_thread())
         return original(*arguments)
 
     monkeypatch.setattr(maglev, "_filled", noting)
     maglev.forget_tables()
+    buckets._counts.cache_clear()
 
     async def story() -> None:
         async with keeping(simple(1, 2, 3), FakeDataplane(), tmp_path) as (reconciler, prober):
             await comes_true(lambda: len(reconciler.target.held) == 4)
             prober.down = {"b1"}
-            await comes_true(lambda: bool(builders))
+            await comes_true(lambda: any(isinstance(one, BackendEntry) and not one.weight for one in held(reconciler)))
+            assert builders
+            maglev.forget_tables()
+            built = len(builders)
+            counts = await bucket_counts(reconciler.target, reconciler.balancer.services.frontends.values())
+            assert sum(counts["f1"].values()) == 16_381
+            assert len(builders) > built
+            frontend = reconciler.balancer.services.frontends["f1"]
+            maglev.forget_tables()
+            await programmed_table(reconciler.target, frontend, {})
+            assert await base_owner(reconciler.target, frontend.vip, 0) is not None
 
     asyncio.run(story())
     assert threading.main_thread() not in builders
+
+
+def held(reconciler: VipReconciler) -> Collection[Value]:
+    return reconciler.target.held.values()
+
+
+def test_a_dashboard_that_asks_again_builds_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2, 3, frontends=3))
+        target, frontends = site.reconciler.target, site.reconciler.balancer.services.frontends.values()
+        before = await bucket_counts(target, frontends)
+        assert before["f1"] == before["f2"] == before["f3"]
+        maglev.forget_tables()
+        monkeypatch.setattr(maglev, "_filled", None)
+        assert await bucket_counts(target, frontends) == before
+
+    play(story, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counted
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -18,8 +19,13 @@ class BalancerMetrics:
             ["state"],
             registry=registry,
         )
-        self.moved = Counter("holdfast_buckets_moved", "Buckets that moved to another backend.", registry=registry)
+        self.moved = Counter(
+            "holdfast_maglev_buckets_moved", "Buckets that moved to another backend.", registry=registry
+        )
         self.backends = Gauge("holdfast_backends", "Backends, by state.", ["state"], registry=registry)
+        self.backend_state = Gauge(
+            "holdfast_backend_state", "1 for the state that the backend is in.", ["backend", "state"], registry=registry
+        )
         self.frontend_up = Gauge(
             "holdfast_frontend_up", "Whether the frontend has a backend that serves.", ["frontend"], registry=registry
         )
@@ -43,11 +49,15 @@ class BalancerMetrics:
         )
 
     def show(
-        self, backends: Mapping[HealthState, int], frontends: Mapping[str, tuple[bool, bool]], digests: Digests
+        self, backends: Mapping[str, HealthState], frontends: Mapping[str, tuple[bool, bool]], digests: Digests
     ) -> None:
         """Set all gauges. `frontends` has (up, panic) per frontend; what is gone from the configuration disappears."""
+        counts = Counted(backends.values())
         for state in HealthState:
-            self.backends.labels(state=state.value).set(backends.get(state, 0))
+            self.backends.labels(state=state.value).set(counts[state])
+        self.backend_state.clear()
+        for name, is_in in backends.items():
+            self.backend_state.labels(backend=name, state=is_in.value).set(1)
         self.frontend_up.clear()
         self.frontend_panic.clear()
         for name, (up, panic) in frontends.items():

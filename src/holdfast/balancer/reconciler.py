@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -31,7 +30,7 @@ from holdfast.balancer.services.resolved import ResolvedFrontend
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.target import BucketMoves, VipTarget
 from holdfast.balancer.traffic import TrafficMeter
-from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey, filled
+from holdfast.balancer.vip import KINDS, BackendEntry, Value, Vip, VipKey, filled
 from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, PauseGate, Synced, SyncGate
@@ -89,7 +88,7 @@ class VipReconciler:
         self.pause_gate: PauseGate[VipKey] = PauseGate(partial(pause_covers, balancer.frontend_state))
         self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(lambda: balancer.warm, balancer.frontend_state)
-        self.target = VipTarget(dataplane, self._log_moves, offload)
+        self.target = VipTarget(dataplane, self._log_moves, offload, self._compare_vip, self._note_programmed)
         self.brake = VipBrake(f"{VIPS_WORKER}/brake", lambda: self.target.held, lambda vip: vip in balancer.services.at)
         self.announced_gate = AnnouncedGate(self.brake, self._is_announced)
         self.health = HealthGate(
@@ -111,7 +110,7 @@ class VipReconciler:
         self._changed_frontends: set[str] = set()
         self._gathering: asyncio.TimerHandle | None = None
         self._woken = asyncio.Event()
-        self._is_warm_up_over = False
+        self._phase = WarmUpPhase.CLOSED
         self._on_tick = on_tick
         self.loop: Reconciler[VipKey, Value] = Reconciler(
             self._place(),
@@ -165,6 +164,13 @@ class VipReconciler:
             loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(GATHER_FOR.total_seconds(), self._compare_changed)
 
+    def _compare_vip(self, vip: Vip) -> None:
+        if (frontend := self.balancer.services.at.get(vip)) is not None:
+            self.touch([frontend.name])
+
+    def _note_programmed(self, made: Sequence[tuple[VipKey, Value | None]]) -> None:
+        self.touch(self.balancer.on_programmed(made, self._clock.now()))
+
     def reloaded(self) -> None:
         """React to new services or intents: the prober gets a new assignment, and everything is compared."""
         self._prober.assign(self.balancer.assignment(self._namespace()))
@@ -191,7 +197,7 @@ class VipReconciler:
 
     def measure(self, now: Instant) -> None:
         """Bring the gauges up to date."""
-        states = Counter(one.state for one in self.balancer.health.values())
+        states = {name: one.state for name, one in self.balancer.health.items()}
         frontends = {name: (one.state is HealthState.UP, one.panic) for name, one in self.serving(now).items()}
         self.metrics.show(states, frontends, self.digests())
 
@@ -251,9 +257,9 @@ class VipReconciler:
         self._check_prober(now)
         self.touch(self.balancer.due(now))
         self._on_tick(now)
-        if not self._is_warm_up_over and self.balancer.warm.phase(now) is WarmUpPhase.OVER:
-            self._is_warm_up_over = True
-            self.loop.dirty.mark_all()
+        if (phase := self.balancer.warm.phase(now)) is not self._phase:
+            self._phase = phase
+            self.loop.dirty.mark_all()  # what waits has another reason, or none
 
     def _check_prober(self, now: Instant) -> None:
         """Close the health gate while the prober is silent or cut off (protection: B21)."""
@@ -283,26 +289,36 @@ class VipReconciler:
     async def _watch_dataplane(self) -> None:
         # protection: B15
         while True:
-            await self.dataplane.lost()
-            log.warning("dataplane changed by another program; comparing everything again")
+            why = await self.dataplane.lost()
+            log.warning("dataplane disturbed; comparing everything again", reason=why)
             self.meter.disturbances += 1
-            sentence = "another program changed or removed what is programmed: everything is compared again"
+            sentence = f"{why}: everything is compared again"
             disturbed = Decision(
                 self._clock.wall(), VIPS_WORKER, "disturbed", "dataplane", "noticed", sentence, "dataplane"
             )
             self._decisions.write([disturbed])
             self.loop.dirty.mark_all()
 
+    async def measure_traffic(self) -> None:
+        """Read the traffic of each backend."""
+        await self.meter.measure(self.balancer.services, self._clock.now())
+
     async def _measure_traffic(self) -> None:
         while True:
-            await self.meter.measure(self.balancer.services)
+            await self.measure_traffic()
             await asyncio.sleep(MEASURE_EVERY.total_seconds())
 
     def _log_moves(self, moved: Sequence[BucketMoves]) -> None:
         for one in moved:
             self.metrics.moved.inc(one.churn.moved)
             if one.churn.moved:
-                log.info("moved buckets of a VIP", vip=str(one.vip), moved=one.churn.moved, buckets=one.churn.buckets)
+                log.info(
+                    "moving buckets of a VIP",
+                    vip=str(one.vip),
+                    moved=one.churn.moved,
+                    buckets=one.churn.buckets,
+                    of_new_flows=f"{one.churn.share:.2%}",
+                )
 
     def log_transitions(self) -> None:
         """Write each new transition to the log and to the decision log."""

@@ -7,8 +7,10 @@ A changed attribute that the dataplane cannot change live becomes a delete and a
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import structlog
 
@@ -24,6 +26,7 @@ from holdfast.runtime.store_guard import Offload
 log = structlog.get_logger(__name__)
 
 ValueChange = Change[VipKey, Value]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,15 @@ class VipTarget:
         dataplane: VipDataplane,
         on_moves: Callable[[Sequence[BucketMoves]], None] = lambda _moved: None,
         offload: Offload = asyncio.to_thread,
+        on_incomplete: Callable[[Vip], None] = lambda _vip: None,
+        on_programmed: Callable[[Sequence[tuple[VipKey, Value | None]]], None] = lambda _made: None,
     ) -> None:
+        """`on_incomplete` is called with a VIP whose rebuild failed: it may be gone, and its entries with it.
+        `on_programmed` is called with what was written; None: deleted."""
         self._dataplane = dataplane
         self._on_moves = on_moves
+        self._on_incomplete = on_incomplete
+        self._on_programmed = on_programmed
         self._offload = offload
         self.held: dict[VipKey, Value] = {}
         """Contents of the dataplane as of the last read."""
@@ -76,34 +85,44 @@ class VipTarget:
     async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[VipKey, Value]]:
         """Apply changes of what was read last, by `read` or `get`."""
         self._on_moves(await self.predicted(ready))
-        ordered = ready if self._dataplane.describe().atomic else sorted(ready, key=_turn)
+        is_atomic = self._dataplane.describe().atomic
+        ordered = ready if is_atomic else in_call_order(ready)
         steps = [step for change in ordered for step in self._steps(change, self.held)]
+        steps = steps if is_atomic else deletes_first(steps)
         errors = await self._dataplane.apply([step for step, _ in steps])
         failed: dict[VipKey, str] = {}
         for (_, owner), error in zip(steps, errors, strict=True):
             if error is not None:
                 failed.setdefault(owner.key, error)
         self._remember(change for change in ready if change.key not in failed)
+        for change in ready:
+            if change.key in failed and change.op is Op.REPLACE and change.key.backend == NO_BACKEND:
+                self._on_incomplete(change.key.vip)  # protection: B9
         return [Outcome(change, failed.get(change.key)) for change in ready]
 
     async def predicted(self, changes: Sequence[ValueChange]) -> list[BucketMoves]:
         """Count the buckets that these changes move, outside of the event loop: it takes a new table for each VIP."""
         vips = {change.key.vip for change in changes}
         held = {key: value for key, value in self.held.items() if key.vip in vips}
-        moves: list[BucketMoves] = []
         plane = self._dataplane
         own = plane.churn if isinstance(plane, ChurnPredictor) else None
-        await self._offload(lambda: moves.extend(predicted(held, changes, own)))
-        return moves
+        return await self.computed(lambda: predicted(held, changes, own))
+
+    async def computed(self, compute: Callable[[], T]) -> T:
+        """Return what `compute` returns; it runs outside of the event loop."""
+        found: list[T] = []
+        await self._offload(lambda: found.append(compute()))
+        return found[0]
 
     def _remember(self, changes: Iterable[ValueChange]) -> None:
-        for change in changes:
-            value = None if change.new is None else change.new.value
+        made = [(change.key, None if change.new is None else change.new.value) for change in changes]
+        for key, value in made:
             if value is None:
-                self.held.pop(change.key, None)
+                self.held.pop(key, None)
             else:
-                self.held[change.key] = value
-            self._program(change.key, value)
+                self.held[key] = value
+            self._program(key, value)
+        self._on_programmed(made)
 
     def _program(self, key: VipKey, value: Value | None) -> None:
         entries = self._entries.setdefault(key.vip, {})
@@ -121,7 +140,8 @@ class VipTarget:
             yield change, change
             return
         assert change.new is not None
-        entries = [key for key in sorted(held) if key.vip == change.key.vip and key.backend != NO_BACKEND]
+        vip = change.key.vip  # entries of another family are those of a VIP that was not ours, and cannot stay
+        entries = [key for key in sorted(held) if key.vip == vip and key.backend.family == vip.family]
         log.warning(
             "rebuilding a VIP, because this attribute cannot change live", vip=str(change.key), entries=len(entries)
         )
@@ -141,6 +161,19 @@ class VipTarget:
             field.name for field in fields(VipSettings) if getattr(old, field.name) != getattr(new, field.name)
         }
         return differing <= self._dataplane.describe().live
+
+
+def in_call_order(changes: Iterable[ValueChange]) -> Sequence[ValueChange]:
+    """Order of a batch that takes effect one by one: by turn, and within it numeric, so that every balancer makes the
+    same calls (protection: B2)."""
+    return sorted(changes, key=lambda change: (_turn(change), change.key))
+
+
+def deletes_first(steps: Sequence[tuple[ValueChange, ValueChange]]) -> list[tuple[ValueChange, ValueChange]]:
+    """Delete all VIPs of an address that are rebuilt before creating one of them: a dataplane may demand that they have
+    an attribute in common, such as VPP their encapsulation (protection: B9)."""
+    grouped = itertools.groupby(steps, key=lambda pair: (_turn(pair[1]), pair[1].key.vip[:2]))
+    return [step for _, group in grouped for step in sorted(group, key=lambda pair: pair[0].op is not Op.DELETE)]
 
 
 def _turn(change: ValueChange) -> int:

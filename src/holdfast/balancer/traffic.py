@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from holdfast.balancer.dataplane.api import Counters, TrackedFlows, TracksFlows, VipDataplane
 from holdfast.balancer.services.resolved import Services
 from holdfast.balancer.vip import VipKey
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Away
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,8 @@ class TrafficMeter:
         self._dataplane = dataplane
         self.passed: Passed = {}
         """Figures of the last measurement."""
+        self.measured: Instant | None = None
+        """Start of the last measurement."""
         self.disturbances = 0
         registry.register(self)
 
@@ -55,14 +58,19 @@ class TrafficMeter:
         """Fill of the kernel's table of connections; None where the dataplane uses none."""
         return self._dataplane.tracked() if isinstance(self._dataplane, TracksFlows) else None
 
-    async def measure(self, services: Services) -> None:
+    @property
+    def counts_flows(self) -> bool:
+        """True if the dataplane knows the current flows of a backend."""
+        return isinstance(self._dataplane, TracksFlows)
+
+    async def measure(self, services: Services, now: Instant) -> None:
         """Read the current figures."""
         try:
             counted = await self._dataplane.counters()
         except Away as away:
             log.debug("cannot measure traffic; retrying", error=str(away))
             return
-        self.passed = named(counted, services)
+        self.passed, self.measured = named(counted, services), now
 
     def collect(self) -> Iterable[Metric]:
         labels = ["frontend", "backend"]
@@ -89,7 +97,7 @@ class TrafficMeter:
             for result, count in self._dataplane.totals.items():
                 totals.add_metric([result], count)
             yield totals
-        disturbed = "Times that another program changed or removed what is programmed."
+        disturbed = "Times that another program changed what is programmed, or VPP restarted."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbances)
         if isinstance(self._dataplane, CountsWrites):
             written = "Transactions committed to the dataplane."
@@ -106,9 +114,12 @@ class TrafficMeter:
 
 def named(counted: Mapping[VipKey, Counters], services: Services) -> Passed:
     """Figures by configured names; what is no longer configured is left out."""
-    backends = {one.identity: name for name, one in services.backends.items()}
+    names = {  # by frontend, because two of them may name one address differently
+        vip: {services.backends[name].identity: name for name in frontend.backends()}
+        for vip, frontend in services.at.items()
+    }
     return {
-        (services.at[key.vip].name, backends[key.backend]): passed
+        (services.at[key.vip].name, names[key.vip][key.backend]): passed
         for key, passed in counted.items()
-        if key.vip in services.at and key.backend in backends
+        if key.backend in names.get(key.vip, ())
     }

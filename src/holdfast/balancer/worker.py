@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from holdfast.balancer.commands.troubles import troubles
 from holdfast.balancer.dataplane.api import Disconnects, VipDataplane
 from holdfast.balancer.dataplane.open import open_dataplane
 from holdfast.balancer.desired.state import BalancerState
+from holdfast.balancer.peers.draining import DrainingHosts
 from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
 from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
@@ -95,6 +97,7 @@ class BalancerJob:
         here = Scope(ScopeKind.WORKER, worker.name)
         intents = IntentCommands(context, reconciler.loop, commands.applied, reconciler.sync, here, own)
         worker.handlers |= {**intents.handlers(), **commands.handlers(), "about": self._about}
+        self._draining = DrainingHosts()
         self._measured = warm.started
 
     async def run(self) -> None:
@@ -150,8 +153,23 @@ class BalancerJob:
             health=digests.health,
             intents=digests.intents,
             frontends={name: one.state.value for name, one in self.reconciler.serving(self._clock.now()).items()},
+            draining=self._flows_of_drained(),
             store_verdict="" if doubt is None else doubt.verdict.value,
         )
+
+    def _flows_of_drained(self) -> Mapping[str, int | None]:
+        """Current flows of the backends on drained hosts, by host."""
+        if self._watcher is None or not (drained := self._watcher.drained()):
+            return {}
+        changing = {entry.change.key.backend for entry in self.reconciler.loop.ledger}
+        backends = self.balancer.services.backends.values()
+        on = {
+            host: frozenset(one.name for one in backends if one.configured in names) for host, names in drained.items()
+        }
+        outstanding = frozenset(one.name for one in backends if one.identity in changing)
+        meter = self.reconciler.meter
+        passed = meter.passed if meter.counts_flows else None
+        return self._draining.flows(on, outstanding, passed, meter.measured, self._clock.now())
 
     def _source(self) -> WantedVips:
         if self._watcher is None:
@@ -217,6 +235,8 @@ async def reconcile_vips(worker: Worker) -> None:
     dataplane = open_dataplane(worker.config.balancer.dataplane, worker.paths.state)
     prober = ProberClient(worker.paths.socket(PROBES_SOCKET))
     store = None if worker.config.balancer.source == "file" else open_store(worker.config.store)
+    if store is not None:
+        worker.metrics.follow(store.contact, worker.clock.now)
     try:
         await BalancerJob(worker, dataplane, prober, store).run()
     finally:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.balancer.commands.control import BalancerCommands
 from holdfast.balancer.commands.views import BalancerViews
 from holdfast.balancer.health import HealthState
 from holdfast.cli.explain import balancer as explained
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.control.intent import IntentKind
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.clock import SystemClock
@@ -25,7 +28,8 @@ from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import RolePaths
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
-from tests.balancer.harness import BalancerHarness, simple
+from tests.balancer.harness import BalancerHarness, configuration, simple
+from tests.balancer.test_reconciler import VIP
 
 ADA = Who(1000, 1, "ada")
 
@@ -43,16 +47,16 @@ class Operator:
         )
         self.commands.apply_intents()
 
-    async def __call__(self, do: str, name: str, **args: object) -> str:
-        request = Request("backend", {"do": do, "name": name, **args})
-        said = await self.commands.handlers()["backend"](request, ADA)
+    async def __call__(self, do: str, name: str, kind: str = "backend", **args: object) -> str:
+        request = Request(kind, {"do": do, "name": name, **args})
+        said = await self.commands.handlers()[kind](request, ADA)
         await asyncio.sleep(0.5)
         return str(said)
 
-    async def refused(self, do: str, name: str, **args: object) -> str:
+    async def refused(self, do: str, name: str, kind: str = "backend", **args: object) -> str:
         """Why it is not done; nothing, when it is done after all."""
         try:
-            await self(do, name, **args)
+            await self(do, name, kind, **args)
         except Declined as sentence:
             return str(sentence)
         return ""
@@ -61,10 +65,10 @@ class Operator:
 Story = Callable[[Operator], Coroutine[Any, Any, None]]
 
 
-def play(story: Story, folder: Path, frontends: int = 1) -> None:
+def play(story: Story, folder: Path, frontends: int = 1, config: BalancerSettings | None = None) -> None:
     async def scenario(world: World) -> None:
         site = BalancerHarness(world.node("lb"), folder / "decisions")
-        site.start(simple(1, 2, frontends=frontends))
+        site.start(config or simple(1, 2, frontends=frontends))
         await asyncio.sleep(40)
         await story(Operator(site, folder))
 
@@ -103,7 +107,11 @@ def test_an_operator_weight_overrides_the_configuration_until_it_is_reset(tmp_pa
     play(story, tmp_path)
 
 
-@fault("B10", without="holdfast.balancer.commands.control:BalancerCommands._check_possible")
+@fault(
+    "B10",
+    without="holdfast.balancer.commands.control:BalancerCommands._check_possible",
+    sees=(AssertionError, r'ask.refused\("pause"'),
+)
 def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
@@ -128,7 +136,7 @@ def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path)
         ("reboot", "b1", {}, "'reboot' is not a command for a backend"),
     ],
 )
-def test_invalid_commands_are_refused(tmp_path: Path, do: str, name: str, args: dict[str, object], said: str) -> None:
+def test_invalid_commands_are_refused(tmp_path: Path, do: str, name: str, args: dict[str, Any], said: str) -> None:
     async def story(ask: Operator) -> None:
         assert (await ask.refused(do, name, **args)).startswith(said)
         assert ask.intents.all() == ()
@@ -198,6 +206,102 @@ def test_a_weight_in_one_frontend_is_shown_and_survives_a_restart(tmp_path: Path
         assert "weight 100, set to 10 by an operator, wanted now 10" in "\n".join(explained.frontend(frontend))
 
     play(story, tmp_path, frontends=2)
+
+
+def pools(first: str, second: str = "{name: spare, backends: {b3: {}}}") -> BalancerSettings:
+    """One frontend with two pools; b3 is in `spare`."""
+    lines = [f"  b{n}: {{address: 10.0.0.{n}, port: 80, healthcheck: web}}" for n in (1, 2, 3, 4)]
+    return configuration(
+        "healthchecks: {web: {type: tcp, interval: 1s}}\nbackends:\n"
+        + "\n".join(lines)
+        + f"\nfrontends: {{www: {{address: 192.0.2.1, port: 80, pools: [{first}, {second}]}}}}"
+    )
+
+
+TWO = pools("{backends: {b1: {}, b2: {weight: 50}}}")
+WAITING = msgspec.structs.replace(
+    TWO, frontends={"www": msgspec.structs.replace(TWO.frontends["www"], fail_back_delay=timedelta(hours=1))}
+)
+
+
+def test_a_pool_of_weight_zero_hands_over_to_the_next_until_it_is_reset(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        site = ask.site
+        assert site.weights() == {"b1": 100, "b2": 50, "b3": 0}
+        flows = [n for n in range(50) if site.dataplane.connect(VIP, n)]
+        said = await ask("weight", "0", "pool", frontend="www", weight=0, reason="new switch", **{"for": "1h"})
+        assert said.startswith("www has weight 0 in pool 0 until ")
+        assert site.weights() == {"b1": 0, "b2": 0, "b3": 100}
+        assert all((VIP, n) in site.dataplane.flows for n in flows), "established flows continue"
+        assert await ask("weight", "0", "pool", frontend="www") == "www has its configured weight again in pool 0"
+        assert site.weights() == {"b1": 100, "b2": 50, "b3": 0}
+        assert ask.intents.all() == ()
+
+    play(story, tmp_path, config=WAITING)
+    asked = [one.sentence for one in history(tmp_path / "decisions", "frontend/www") if one.outcome == "asked"]
+    assert "“new switch”" in asked[-1] + asked[0]
+
+
+def test_the_weight_of_a_pool_goes_before_that_of_a_backend_and_after_that_in_the_frontend(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("weight", "b1", weight=70, reason="old")
+        await ask("weight", "0", "pool", frontend="www", weight=20, reason="tests")
+        assert ask.site.weights() == {"b1": 20, "b2": 20, "b3": 0}
+        await ask("weight", "b2", weight=5, frontend="www", reason="canary")
+        assert ask.site.weights() == {"b1": 20, "b2": 5, "b3": 0}
+        view = BalancerViews(ask.site.reconciler, ask.site.node.clock.now())
+        services = ask.site.reconciler.balancer.services
+        told = "\n".join(explained.backend(view.explain_backend(services.backends["b1"])))
+        assert "weight 20 of pool 0 in www by ada: “tests”" in told
+        assert "weight 70 by ada: “old”" in told
+        assert "of pool" not in "\n".join(explained.backend(view.explain_backend(services.backends["b3"])))
+        told = "\n".join(explained.frontend(view.explain_frontend(services.frontends["www"])))
+        assert "weight 20 of pool 0 by ada: “tests”" in told
+        assert "weight 5 of b2 by ada: “canary”" in told
+
+    play(story, tmp_path, config=TWO)
+
+
+def test_the_weight_of_a_pool_is_that_of_backends_that_join_it_and_survives_a_restart(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        site = ask.site
+        await ask("weight", "1", "pool", frontend="www", weight=30, reason="tests")
+        assert ask.intents.all()[0].scope == Scope.pool("www", "spare"), "a pool with a name is known by it"
+        await ask("weight", "0", "pool", frontend="www", weight=0, reason="tests")
+        assert site.weights() == {"b1": 0, "b2": 0, "b3": 30}
+        wider = pools("{backends: {b1: {}}}", "{name: spare, backends: {b3: {}, b4: {}}}")
+        site.reload(wider)
+        await asyncio.sleep(3)
+        assert site.weights() == {"b1": 0, "b3": 30, "b4": 30}
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start(wider)
+        Operator(site, tmp_path)
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+
+    play(story, tmp_path, config=TWO)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"name": "2", "weight": 0}, "frontend www has no pool '2'; its pools are: 0, spare"),
+        ({"name": "spar", "weight": 0}, "frontend www has no pool 'spar'; its pools are: 0, spare"),
+        ({"weight": 101}, "a weight is a whole number from 0 to 100"),
+        ({"do": "pause"}, "'pause' is not a command for a pool; there is: weight"),
+        ({"frontend": "ww", "weight": 0}, "there is no frontend 'ww'; did you mean www?"),
+    ],
+)
+def test_invalid_weights_of_pools_are_refused(tmp_path: Path, args: dict[str, Any], said: str) -> None:
+    async def story(ask: Operator) -> None:
+        assert (
+            await ask.refused(**{"do": "weight", "name": "0", "kind": "pool", "frontend": "www", "reason": "x", **args})
+            == said
+        )
+        assert ask.intents.all() == ()
+
+    play(story, tmp_path, config=TWO)
 
 
 def test_an_unreadable_intent_file_stops_the_start(tmp_path: Path) -> None:

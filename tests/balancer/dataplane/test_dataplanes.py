@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.dry_run import DryRunDataplane
 from holdfast.balancer.dataplane.remembered import RememberedFields
-from holdfast.balancer.vip import BackendEntry, VipKey
+from holdfast.balancer.vip import BackendEntry, VipKey, VipSettings
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fakes.weight_dataplane import FakeWeightDataplane
 from tests.balancer.dataplane.conformance import (
@@ -111,3 +112,19 @@ def test_a_vip_without_backends_refuses() -> None:
     dataplane = with_clients(0)
     asyncio.run(made(dataplane, change(VipKey(V4, ONE), None), change(VipKey(V4, TWO), None)))
     assert dataplane.connect(V4, 1) is None
+
+
+def test_a_dry_run_logs_each_change_and_makes_none(tmp_path: Path) -> None:
+    changes = [
+        change(VipKey(V4), VipSettings()),
+        change(VipKey(V4, ONE), BackendEntry(0, kill=True)),
+        change(VipKey(V4), None, VipSettings()),
+    ]
+    with capture_logs() as logs:
+        asyncio.run(dry_run(tmp_path).apply(changes))
+    assert [(one["op"], one["key"], one["value"]) for one in logs] == [
+        ("create", str(V4), "16381 buckets"),
+        ("create", str(VipKey(V4, ONE)), "weight 0, killing its flows"),
+        ("delete", str(V4), ""),
+    ]
+    assert {one["event"] for one in logs} == {"dry run, change not made"}

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.balancer.desired.pools import PoolCandidate, Share, serving
+from holdfast.balancer.desired import pools as deciding
+from holdfast.balancer.desired.pools import PoolCandidate, Serving, Share
 from holdfast.balancer.health import HealthState
 from holdfast.testing.fault import fault
 
 S = HealthState
+
+
+def serving(pools: list[list[PoolCandidate]], *, flush_on_down: bool = True, panic_below: float = 0.0) -> Serving:
+    """With the first pool that can serve."""
+    active = deciding.first(deciding.able(pools, panic_below))
+    return deciding.serving(pools, active, flush_on_down=flush_on_down, panic_below=panic_below)
 
 
 def one(state: HealthState, *, standby: bool, flush_on_down: bool = True, ramped: int | None = None) -> Share:
@@ -74,11 +81,26 @@ def test_the_first_pool_with_an_up_backend_serves(
     assert (found.active, found.state) == (active, state)
 
 
-def any_up(pool: list[PoolCandidate], panic_below: float, *, steadily: bool = False) -> bool:
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [("ud", True), ("dd", False), ("d?", None), ("??", None), ("dp", False), ("pp", None), ("px", None), ("", None)],
+)
+def test_a_pool_has_failed_only_if_its_health_says_so(row: str, found: bool | None) -> None:
+    assert deciding.able(pools(row)) == [found]
+    drained = pools(row, weight=0)
+    assert deciding.able(drained) == [None if "d" not in row or "?" in row else False]
+
+
+def any_up(pool: list[PoolCandidate], panic_below: float) -> bool:
     return any(member.state is S.UP for member in pool)
 
 
-@fault("B8", without="holdfast.balancer.desired.pools:_is_fit", by="tests.balancer.desired.test_pools:any_up")
+@fault(
+    "B8",
+    without="holdfast.balancer.desired.pools:_is_fit",
+    by="tests.balancer.desired.test_pools:any_up",
+    sees=(AssertionError, "found.active == 1"),
+)
 def test_B8_an_up_backend_of_weight_zero_does_not_keep_a_dead_pool_active() -> None:
     found = serving(
         [[PoolCandidate("drained", 0, S.UP), PoolCandidate("dead", 100, S.DOWN)], [PoolCandidate("spare", 100, S.UP)]]
@@ -114,7 +136,12 @@ def never(member: PoolCandidate) -> bool:
     return False
 
 
-@fault("B14", without="holdfast.balancer.desired.pools:_can_panic", by="tests.balancer.desired.test_pools:never")
+@fault(
+    "B14",
+    without="holdfast.balancer.desired.pools:_can_panic",
+    by="tests.balancer.desired.test_pools:never",
+    sees=(AssertionError, "found.state is S.UP"),
+)
 def test_B14_when_everything_looks_dead_the_panic_threshold_keeps_serving_and_kills_no_flow() -> None:
     found = serving(pools("dddd"), panic_below=0.5)
     assert found.state is S.UP

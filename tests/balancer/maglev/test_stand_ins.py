@@ -74,12 +74,25 @@ def test_everybody_in_full_service_is_the_base_table() -> None:
     assert np.array_equal(table(in_full(weights), SIZE)[1], base_table(weights, SIZE)[1])
 
 
-def test_the_orphans_of_half_a_fleet_are_shared_out_evenly() -> None:
-    size, weights = 65537, fleet(10)
-    half = {one: BucketWeight(100, 0 if place % 2 else 100) for place, one in enumerate(sorted(weights))}
-    shares = np.bincount(table(half, size)[1], minlength=10)[::2] / size
-    deviation = (size / 2 * 0.2 * 0.8) ** 0.5 / size
-    assert np.abs(shares - 0.2).max() < 4.5 * deviation + 0.01
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(2, 60), st.sampled_from([0.1, 0.5, 0.9]), st.booleans(), st.integers(0, 2**32))
+def test_orphaned_buckets_are_shared_out_by_weight(count: int, dead: float, is_mixed: bool, seed: int) -> None:
+    """Within 4.5 standard deviations of a draw by the base shares of the living."""
+    chance, size = Random(seed), 16381
+    weights = {one: chance.randint(10, 100) if is_mixed else 100 for one in fleet(count)}
+    out = {one for one in weights if chance.random() < dead}
+    base, members = base_table(weights, size)[1], sorted(weights)
+    state = {one: BucketWeight(weight, 0 if one in out else weight) for one, weight in weights.items()}
+    made = table(state, size)[1]
+    living = np.asarray([one not in out for one in members])
+    if living.all() or not living.any():
+        return
+    orphans = int(np.count_nonzero(~living[base]))
+    owned = np.bincount(base, minlength=count) * living
+    share = owned / owned.sum()
+    gained = np.bincount(made, minlength=count) - owned
+    deviation = np.sqrt(orphans * share * (1 - share))
+    assert (np.abs(gained - orphans * share) <= 4.5 * deviation + 1).all()
 
 
 def test_the_last_backend_serves_everything_and_nobody_nothing() -> None:

@@ -21,10 +21,12 @@ NOW = SystemClock().now
 class ManualProber:
     """Turns a prober, and collects its results."""
 
-    def __init__(self, now: Callable[[], Instant] = NOW) -> None:
+    def __init__(self, now: Callable[[], Instant] = NOW, networks: Sequence[str] = ()) -> None:
         self.results: list[ProbeResult] = []
         self.lateness: list[int] = []
-        self.prober = Prober(lambda: now().ns, lambda: 0.0, self.results.append, self.lateness.append)
+        self.prober = Prober(
+            lambda: now().ns, lambda: 0.0, self.results.append, self.lateness.append, networks=networks
+        )
 
     def assign(
         self,
@@ -55,8 +57,8 @@ class ManualProber:
 
 
 @contextmanager
-def manual_prober(now: Callable[[], Instant] = NOW) -> Iterator[ManualProber]:
-    made = ManualProber(now)
+def manual_prober(now: Callable[[], Instant] = NOW, networks: Sequence[str] = ()) -> Iterator[ManualProber]:
+    made = ManualProber(now, networks)
     try:
         yield made
     finally:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
+import pytest
+
 from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
 from holdfast.config.sections.healthcheck import HealthCheck
@@ -92,7 +94,12 @@ def when_it_ends(_beat: int, finished: int, every: int) -> int:
     return finished + every
 
 
-@fault("B3", without="holdfast.balancer.probing.prober:next_slot", by=f"{__name__}:when_it_ends")
+@fault(
+    "B3",
+    without="holdfast.balancer.probing.prober:next_slot",
+    by=f"{__name__}:when_it_ends",
+    sees=(AssertionError, r"distances\(prober.results\) == \[TENTH\] \* 4"),
+)
 def test_B3_100_ms_stay_100_ms_though_the_backend_takes_30() -> None:
     backend = Backend()
     with backend.probed() as prober:
@@ -107,7 +114,12 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     return beat + every
 
 
-@fault("B4", without="holdfast.balancer.probing.prober:next_slot", by=f"{__name__}:every_missed_cycle")
+@fault(
+    "B4",
+    without="holdfast.balancer.probing.prober:next_slot",
+    by=f"{__name__}:every_missed_cycle",
+    sees=(AssertionError, r"distances\(prober.results\) == \[seconds\(0.5\)\] \* 3 \+ \[TENTH\] \* 3"),
+)
 def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterwards() -> None:
     backend = Backend()
     with backend.probed() as prober:
@@ -173,7 +185,12 @@ def gone_away(peer: socket.socket) -> None:
     time.sleep(0.05)
 
 
-@fault("B14", without="holdfast.balancer.probing.schedule:ProberStalls.late", returns=False)
+@fault(
+    "B14",
+    without="holdfast.balancer.probing.schedule:ProberStalls.late",
+    returns=False,
+    sees=(AssertionError, "not result.failed"),
+)
 def test_B14_a_failure_during_a_stall_does_not_count() -> None:
     clock, is_away = MovableClock(), threading.Event()
 
@@ -254,7 +271,12 @@ def over_the_interval(now: int, every: int, within: int, share: float) -> int:
     return now + int(every * share)
 
 
-@fault("B28", without="holdfast.balancer.probing.prober:first_start", by=f"{__name__}:over_the_interval")
+@fault(
+    "B28",
+    without="holdfast.balancer.probing.prober:first_start",
+    by=f"{__name__}:over_the_interval",
+    sees=(AssertionError, r"len\(prober.lateness\) == 20"),
+)
 def test_B28_first_probes_come_within_the_first_phase_of_the_warm_up() -> None:
     clock = MovableClock()
     with manual_prober(clock.now) as prober:
@@ -336,3 +358,26 @@ def test_only_passes_that_change_nothing_are_counted_instead_of_delivered() -> N
             turned(lambda: len(counted) > known)
     finally:
         prober.close()
+
+
+@pytest.mark.parametrize("address", [HERE, f"::ffff:{HERE}"])
+def test_an_address_outside_the_probe_networks_gets_no_packet(address: str) -> None:
+    with socket.create_server((HERE, 0)) as listening, manual_prober(networks=["192.0.2.0/24", "::/0"]) as prober:
+        port = listening.getsockname()[1]
+        every = HealthCheck(type="tcp", interval=Duration(milliseconds=5), timeout=PATIENT)
+        prober.assign(TargetSpec("metadata", address, port, every))
+        results = prober.collect(5)
+        assert {(result.passed, result.failed, result.code) for result in results} == {
+            (False, False, ProbeCode.SOCKERR)
+        }
+        assert "in no network of balancer.probe_networks" in results[0].detail
+        listening.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+def test_an_address_inside_the_probe_networks_is_probed() -> None:
+    with socket.create_server((HERE, 0)) as listening, manual_prober(networks=["192.0.2.0/24", f"{HERE}/32"]) as prober:
+        check = HealthCheck(type="tcp", interval=Duration(milliseconds=5), timeout=PATIENT)
+        prober.assign(TargetSpec("web", HERE, listening.getsockname()[1], check))
+        assert prober.collect(1)[0].passed

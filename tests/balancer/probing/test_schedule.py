@@ -60,12 +60,22 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     return beat + every
 
 
-@fault("B3", without="holdfast.balancer.probing.schedule:next_slot", by=f"{__name__}:finished_plus_interval")
+@fault(
+    "B3",
+    without="holdfast.balancer.probing.schedule:next_slot",
+    by=f"{__name__}:finished_plus_interval",
+    sees=(AssertionError, r"set\(distances\(starts\(\[30 \* MS\] \* 50, TENTH\)\)\) == \{TENTH\}"),
+)
 def test_B3_100_ms_with_probes_of_30_ms_stay_100_ms() -> None:
     assert set(distances(starts([30 * MS] * 50, TENTH))) == {TENTH}
 
 
-@fault("B4", without="holdfast.balancer.probing.schedule:next_slot", by=f"{__name__}:every_missed_cycle")
+@fault(
+    "B4",
+    without="holdfast.balancer.probing.schedule:next_slot",
+    by=f"{__name__}:every_missed_cycle",
+    sees=(AssertionError, r"min\(after\) == TENTH"),
+)
 def test_B4_a_backend_that_was_slow_is_not_flooded_when_it_recovers() -> None:
     slow, quick = [SECOND] * 5, [1 * MS] * 20
     after = distances(starts([*slow, *quick], TENTH))[len(slow) :]

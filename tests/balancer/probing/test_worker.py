@@ -130,11 +130,10 @@ def test_invalid_orders_end_the_connection_and_not_the_prober(tmp_path: Path) ->
         await prober.until(path.exists, "the socket exists")
         for nonsense in (b"\xff\xff\xff\xff", b"\0\0\0\x03abc", frame(prober.reports[0]) if prober.reports else b"\0"):
             reader, writer = await asyncio.open_unix_connection(str(path))
-            writer.write(nonsense)
-            writer.write_eof()
-            with contextlib.suppress(
-                ConnectionResetError
-            ):  # the connection ends with some of the nonsense still unread
+            # The connection ends with some of the nonsense still unread, or before the end of what is written.
+            with contextlib.suppress(ConnectionError):
+                writer.write(nonsense)
+                writer.write_eof()
                 while await reader.read(65_536):
                     pass
             writer.close()
@@ -196,7 +195,12 @@ def hesitant_tls(authority: Authority) -> Callable[[socket.socket], None]:
     return manners
 
 
-@fault("B14", without="holdfast.balancer.probing.schedule:ProberStalls.late", returns=False)
+@fault(
+    "B14",
+    without="holdfast.balancer.probing.schedule:ProberStalls.late",
+    returns=False,
+    sees=(AssertionError, r"any\(result.late for result in after\)"),
+)
 def test_B14_a_prober_frozen_for_seconds_reports_no_failures(tmp_path: Path) -> None:
     """Half of the probes are under way when it is stopped, and their servers have given up when it goes on."""
 

@@ -8,7 +8,7 @@ from holdfast.balancer.services.from_store import FleetAddresses, StoreItem
 from holdfast.balancer.services.resolved import Locate, resolve_services
 from holdfast.balancer.vip import as_wanted, shown
 from holdfast.config import ConfigFile, Loaded, resolve
-from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.balancer import BalancerDataplaneSettings, BalancerSettings
 from holdfast.config.sections.frontend import Announce, Backend, Frontend, Pool, PoolMember
 from holdfast.model.balancing import FRONTEND
 from holdfast.model.base.region import Region
@@ -49,7 +49,12 @@ def every_family_or_none(one: Backend, families: set[int], locate: Locate) -> li
     return [(version, address) for version in (4, 6) if (address := locate(one, version))][:1]
 
 
-@fault("B34", without="holdfast.balancer.services.resolved:_addresses", by=f"{__name__}:every_family_or_none")
+@fault(
+    "B34",
+    without="holdfast.balancer.services.resolved:_addresses",
+    by=f"{__name__}:every_family_or_none",
+    sees=(AssertionError, r'served == \{"four": \["10.9.0.1:80"\]'),
+)
 def test_B34_a_frontend_is_served_by_the_addresses_of_its_family() -> None:
     host = Host.of("r1", HostSpec(bgp=Bgp("10.9.0.1/24", "fd00::1/64")))
     pool = Pool(backends={"web": PoolMember()})
@@ -87,6 +92,30 @@ def test_the_same_address_twice_in_a_frontend_is_served_once_and_named() -> None
     assert services.frontends["www"].pools == ((("a", 100),), ())
     assert services.missing == {
         "backend b of frontend www": ("it has the address and port of a, which is in this frontend already: remove one")
+    }
+
+
+def test_what_vpp_cannot_have_together_is_left_out_and_named() -> None:
+    pool = Pool(backends={"a": PoolMember(), "b": PoolMember(), "c": PoolMember()})
+    config = BalancerSettings(
+        source="etcd",
+        dataplane=BalancerDataplaneSettings(kind="vpp"),
+        backends={
+            "a": Backend(address="10.0.0.1"),
+            "b": Backend(address="10.0.0.1", port=80),
+            "c": Backend(address="10.0.0.3", port=8080),
+        },
+        frontends={
+            "www": Frontend(address="192.0.2.1", port=80, pools=(pool,)),
+            "zzz": Frontend(address="192.0.2.1", protocol="any", pools=(pool,)),
+        },
+    )
+    services = resolve_services(config)
+    assert {name: one.pools for name, one in services.frontends.items()} == {"www": ((("a", 100),),)}
+    assert services.missing == {
+        "backend b of frontend www": "has the address of a, and VPP does not tell ports apart: remove one",
+        "backend c of frontend www": "has port 8080, and VPP keeps the port of the frontend (80): write port: 0",
+        "frontend zzz": "has the address of frontend www, and VPP gives all ports of an address to one of the two",
     }
 
 

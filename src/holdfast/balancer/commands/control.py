@@ -1,5 +1,5 @@
 """Commands of the VIP worker: show its state; pause and resume a frontend; pause, resume, disable, enable and set the
-weight of a backend."""
+weight of a backend; set the weight of a pool."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ import structlog
 from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.worker import ANNOUNCE_INPUT
 from holdfast.balancer.commands.announce_status import announce_input
+from holdfast.balancer.commands.buckets import bucket_counts, programmed_table
+from holdfast.balancer.commands.shares import shares_of
 from holdfast.balancer.commands.trace_flow import trace
 from holdfast.balancer.commands.views import BalancerViews
+from holdfast.balancer.dataplane.api import SharesBuckets
 from holdfast.balancer.health import HealthEvent, HealthState, InvalidEvent, Signal, step
 from holdfast.balancer.reconciler import VipReconciler
+from holdfast.balancer.vip import shown
 from holdfast.model.control.intent import Intent, IntentKind, IntentName
 from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.runtime.control import Declined, Handler, Request, Who
@@ -33,6 +37,7 @@ T = TypeVar("T")
 _ENDS = {"resume": (HealthEvent.RESUME, IntentKind.PAUSE), "enable": (HealthEvent.ENABLE, IntentKind.DISABLE)}
 _BEGINS = {"pause": (HealthEvent.PAUSE, IntentKind.PAUSE), "disable": (HealthEvent.DISABLE, IntentKind.DISABLE)}
 _STATES = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
+_WHERE = {ScopeKind.MEMBER: " in frontend {0}", ScopeKind.POOL: " in pool {1}"}
 _DONE = {
     "pause": "gets no new flows; established flows continue",
     "disable": "gets no new flows, and established flows are ended",
@@ -69,9 +74,11 @@ class BalancerCommands:
             "explain": self._explain,
             "flow": self._flow,
             "traffic": self._traffic,
+            "buckets": self._buckets,
             ANNOUNCE_INPUT: self._announce_input,
             "backend": self._backend,
             "frontend": self._frontend,
+            "pool": self._pool,
         }
 
     def apply_intents(self) -> None:
@@ -86,6 +93,27 @@ class BalancerCommands:
     async def _plan(self, _request: Request, _who: Who) -> Any:
         return await self._view().plan()
 
+    async def _buckets(self, request: Request, _who: Who) -> Any:
+        """Number of buckets per backend of every frontend; of the named one, the whole table."""
+        services, name, target = (
+            self._reconciler.balancer.services,
+            request.args.get("frontend"),
+            self._reconciler.target,
+        )
+        if not isinstance(self._reconciler.dataplane, SharesBuckets):
+            if name is None:
+                return await bucket_counts(target, services.frontends.values())
+            frontend = _find(services.frontends, "frontend", str(name))
+            return await programmed_table(target, frontend, self._reconciler.balancer.names_in(frontend))
+        if name is not None:
+            raise Declined("the dataplane makes its own bucket table and does not show it")
+        shares = await shares_of(self._reconciler, [one.vip for one in services.frontends.values()])
+        counts: dict[str, dict[str, int]] = {one.name: {} for one in services.frontends.values()}
+        for key, (count, _) in shares.items():
+            if (at := services.at.get(key.vip)) is not None:
+                counts[at.name][shown(key.backend)] = count
+        return counts
+
     async def _announce_input(self, request: Request, _who: Who) -> Any:
         """Answer the announcer, whose request reports what is announced."""
         gate, now = self._reconciler.announced_gate, self._clock.now()
@@ -99,9 +127,12 @@ class BalancerCommands:
         kind, name = str(request.args.get("kind")), str(request.args.get("name"))
         services = self._reconciler.balancer.services
         if kind == "backend":
-            return self._view().explain_backend(_find(services.backends, kind, name))
+            backend = _find(services.backends, kind, name)
+            users = [services.frontends[each].vip for each in services.users[name]]
+            return self._view().explain_backend(backend, await shares_of(self._reconciler, users))
         if kind == "frontend":
-            return self._view().explain_frontend(_find(services.frontends, kind, name))
+            frontend = _find(services.frontends, kind, name)
+            return self._view().explain_frontend(frontend, await shares_of(self._reconciler, [frontend.vip]))
         raise Declined(f"the balancer cannot explain {kind!r}, only backend and frontend")
 
     async def _flow(self, request: Request, _who: Who) -> Any:
@@ -109,7 +140,7 @@ class BalancerCommands:
 
     async def _traffic(self, _request: Request, _who: Who) -> Any:
         """Traffic of each backend so far."""
-        await self._reconciler.meter.measure(self._reconciler.balancer.services)
+        await self._reconciler.measure_traffic()
         return [
             {"frontend": frontend, "backend": backend, **dataclasses.asdict(passed)}
             for (frontend, backend), passed in sorted(self._reconciler.meter.passed.items())
@@ -148,6 +179,19 @@ class BalancerCommands:
             raise Declined(f"{do!r} is not a command for a frontend; there are: pause, resume")
         return self._done(do, scope, result, request, who)
 
+    async def _pool(self, request: Request, who: Who) -> str:
+        do, name = str(request.args.get("do")), str(request.args.get("name"))
+        frontends = self._reconciler.balancer.services.frontends
+        frontend = _find(frontends, "frontend", str(request.args.get("frontend")))
+        index = frontend.pool_index(name)
+        if index is None:
+            known = ", ".join(frontend.pool_names) or "none"
+            raise Declined(f"frontend {frontend.name} has no pool {name!r}; its pools are: {known}")
+        if do != "weight":
+            raise Declined(f"{do!r} is not a command for a pool; there is: weight")
+        result = await self._set_weight(Scope.pool(frontend.name, frontend.pool_names[index]), request, who)
+        return self._done(do, Scope(ScopeKind.FRONTEND, frontend.name), result, request, who)
+
     def _done(self, do: str, scope: Scope, result: str, request: Request, who: Who) -> str:
         """Apply an intent that was stored, and record who asked for it."""
         self._record(do, scope, f"{who.name}: {scope.name} {result}", str(request.args.get("reason") or ""))
@@ -183,8 +227,8 @@ class BalancerCommands:
         return Scope.member(found.name, configured)
 
     async def _set_weight(self, scope: Scope, request: Request, who: Who) -> str:
-        weight, frontend = request.args.get("weight"), scope.pair[0]
-        where = f" in frontend {frontend}" if frontend else ""
+        weight = request.args.get("weight")
+        where = _WHERE.get(scope.target, "").format(*scope.pair)
         if weight is None:
             await self._intents.drop([IntentName(IntentKind.WEIGHT, scope)], who.name)
             return f"has its configured weight again{where}"

@@ -1,7 +1,8 @@
 """`holdfast explain flow`: the VIP that a flow matches, its bucket, and the backend that gets it.
 
 An established flow belongs to the backend in the connection tracking table, whatever the buckets are by now; a new flow
-goes to the backend of its bucket. Both are read from the dataplane, not computed from the desired state.
+goes to the backend of its bucket. Both are read from the dataplane, not computed from the desired state. Where that
+backend stands in for another one, the owner of the bucket in the base table is named too.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
-from holdfast.balancer.dataplane.api import Client, FlowPath, FlowTracer
+from holdfast.balancer.commands.buckets import base_owner
+from holdfast.balancer.commands.shares import named, spread
+from holdfast.balancer.dataplane.api import Client, FlowPath, FlowTracer, SharesBuckets
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import ResolvedFrontend
-from holdfast.balancer.vip import PROTOCOLS, BackendEntry, Vip, VipKey, VipSettings, shown
+from holdfast.balancer.vip import PROTOCOLS, BackendEntry, Vip, VipKey, VipSettings
 from holdfast.runtime.control import Declined
 
 _PLACE = re.compile(
@@ -25,9 +28,11 @@ _PLACE = re.compile(
 async def trace(reconciler: VipReconciler, source: str, to: str) -> dict[str, Any]:
     """Trace a flow for `explain flow`. Raises `Declined` when it cannot be traced."""
     dataplane = reconciler.dataplane
-    if not isinstance(dataplane, FlowTracer):
+    if not isinstance(dataplane, FlowTracer | SharesBuckets):
         raise Declined(f"the dataplane {dataplane.describe().name} cannot trace flows")
     frontend, vip, protocol, to_port = _find_frontend(reconciler, to)
+    if not isinstance(dataplane, FlowTracer):
+        return await spread(reconciler, frontend)
     address, port, _ = _parse(source)
     if address.version != vip.family:
         raise Declined(f"{address} and {vip} are of different address families")
@@ -36,7 +41,9 @@ async def trace(reconciler: VipReconciler, source: str, to: str) -> dict[str, An
     path = await dataplane.flow_path(vip, Client(address.version, int(address), port, protocol, to_port))
     if path is None:
         raise Declined(f"{vip} is not programmed; run: holdfast explain frontend {frontend.name}")
-    return _view(reconciler, frontend, vip, path, sticky=_is_sticky(reconciler, vip), port=port)
+    owner = await base_owner(reconciler.target, vip, path.bucket)
+    view = _view(reconciler, frontend, vip, path, sticky=_is_sticky(reconciler, vip), port=port)
+    return {**view, "stands_in_for": None if owner == path.backend else _owner(reconciler, frontend, owner)}
 
 
 def _view(
@@ -49,11 +56,19 @@ def _view(
         "hashed": "source address" if sticky or not port else "source address and port",
         "bucket": path.bucket,
         "buckets": path.buckets,
-        "backend": _named(reconciler, path.backend),
+        "backend": _named(reconciler, frontend, path.backend),
         "weight": entry.weight if isinstance(entry, BackendEntry) else None,
         "share": path.share,
-        "established": _named(reconciler, path.established),
+        "established": _named(reconciler, frontend, path.established),
     }
+
+
+def _owner(reconciler: VipReconciler, frontend: ResolvedFrontend, owner: BackendId | None) -> dict[str, Any] | None:
+    """Describe the owner of a bucket that another backend serves: its weight now, and in the base table."""
+    entry = None if owner is None else reconciler.target.entries(frontend.vip).get(owner)
+    if owner is None or entry is None:
+        return None
+    return {"backend": named(reconciler, frontend, owner), "weight": entry.weight, "base": entry.base}
 
 
 def _find_frontend(reconciler: VipReconciler, to: str) -> tuple[ResolvedFrontend, Vip, int, int]:
@@ -93,8 +108,5 @@ def _is_sticky(reconciler: VipReconciler, vip: Vip) -> bool:
     return isinstance(held, VipSettings) and bool(held.sticky)
 
 
-def _named(reconciler: VipReconciler, backend: BackendId | None) -> str | None:
-    if backend is None:
-        return None
-    names = [name for name, one in reconciler.balancer.services.backends.items() if one.identity == backend]
-    return f"{names[0]} ({shown(backend)})" if names else shown(backend)
+def _named(reconciler: VipReconciler, frontend: ResolvedFrontend, backend: BackendId | None) -> str | None:
+    return None if backend is None else named(reconciler, frontend, backend)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.balancer.commands.announce_status import unverified_since
+from holdfast.balancer.commands.shares import NO_SHARES, Shares
 from holdfast.balancer.commands.troubles import troubles
 from holdfast.balancer.desired.frontend import DesiredFrontend
 from holdfast.balancer.desired.state import HealthTransition
@@ -15,6 +16,8 @@ from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFronten
 from holdfast.balancer.vip import BackendEntry, VipKey, shown
 from holdfast.config.schema.scalars import show_duration
 from holdfast.model.base.time import Instant
+from holdfast.model.control.intent import Intent
+from holdfast.model.control.scope import ScopeKind
 
 
 class BalancerViews:
@@ -56,11 +59,22 @@ class BalancerViews:
             "paused": None if pause is None else {"who": pause.who, "why": pause.why, "until": _text(pause.until)},
             "announce": self._announce(frontend),
             "active_pool": serving.active,
+            "fail_back": self._fail_back(frontend, wanted),
             "programmed": VipKey(frontend.vip) in held,
             "pools": [
                 [self._member(frontend, name, weight, wanted) for name, weight in pool] for pool in frontend.pools
             ],
+            "leaving": self._leaving(frontend, wanted),
         }
+
+    def _leaving(self, frontend: ResolvedFrontend, wanted: DesiredFrontend) -> list[dict[str, Any]]:
+        """Entries of backends that are no longer configured; one that gets new flows waits for a gate."""
+        entries, members = self._reconciler.target.entries(frontend.vip), set(wanted.keys.values())
+        return [
+            {"address": shown(one), "programmed": entry.weight}
+            for one, entry in sorted(entries.items())
+            if VipKey(frontend.vip, one) not in members
+        ]
 
     def _announce(self, frontend: ResolvedFrontend) -> dict[str, Any] | None:
         """State of the announcement, as the announcer last reported it."""
@@ -73,6 +87,18 @@ class BalancerViews:
             why = f"the health of its backends could not be verified for {show_duration(limit)} (withdraw-after)"
         return {"device": device, "announced": host in gate.announced, "why": why}
 
+    def _fail_back(self, frontend: ResolvedFrontend, wanted: DesiredFrontend) -> dict[str, Any] | None:
+        """The earlier pool that takes over next, once its fail-back delay is over."""
+        active, memory = wanted.serving.active, wanted.memory
+        if active is None or memory is None:
+            return None
+        waiting = [
+            (since + frontend.config.fail_back_delay, pool)
+            for pool, since in memory.able_since.items()
+            if pool < active
+        ]
+        return {"pool": min(waiting)[1], "in_s": (min(waiting)[0] - self._now).total_seconds()} if waiting else None
+
     def backend(self, backend: ResolvedBackend) -> dict[str, Any]:
         health = self._balancer.health[backend.name]
         return {
@@ -83,6 +109,7 @@ class BalancerViews:
             "why": health.why,
             "checks": {
                 check: {
+                    "target": target.id if (target := backend.checks.get(check)) else None,
                     "verdict": count.verdict.value,
                     "against": count.against,
                     "pace": count.interval.value,
@@ -91,40 +118,46 @@ class BalancerViews:
                 for check, count in health.counts.items()
             },
             "frontends": list(self._balancer.services.users[backend.name]),
-            "intents": [
-                {
-                    "what": one.what.value,
-                    "frontend": one.scope.pair[0] or None,
-                    "weight": one.weight,
-                    "who": one.who,
-                    "why": one.why,
-                    "until": _text(one.until),
-                }
-                for one in self._balancer.intents
-                if one.scope.pair[1] == backend.configured
-            ],
+            "intents": [_shown(one) for one in self._balancer.intents if self._is_about(one, backend)],
         }
 
-    def explain_backend(self, backend: ResolvedBackend) -> dict[str, Any]:
+    def _is_about(self, intent: Intent, backend: ResolvedBackend) -> bool:
+        frontend, name = intent.scope.pair
+        if intent.scope.target is not ScopeKind.POOL:
+            return name == backend.configured
+        found = self._balancer.services.frontends.get(frontend)
+        index = None if found is None else found.pool_index(name)
+        return found is not None and index is not None and backend.name in dict(found.pools[index])
+
+    def explain_backend(self, backend: ResolvedBackend, shares: Shares = NO_SHARES) -> dict[str, Any]:
         """A backend with its transitions, and its entry under every VIP with the outstanding change."""
         transitions = self._balancer.history.get(backend.name, ())
         users = [self._balancer.services.frontends[name] for name in self._balancer.services.users[backend.name]]
-        entries = [self._entry(frontend, backend) for frontend in users]
+        entries = [self._entry(frontend, backend, shares) for frontend in users]
         return {
             **self.backend(backend),
             "transitions": [self._transition(one) for one in transitions],
             "entries": entries,
         }
 
-    def explain_frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
+    def explain_frontend(self, frontend: ResolvedFrontend, shares: Shares = NO_SHARES) -> dict[str, Any]:
+        found, keys = self.frontend(frontend), self._balancer.desired(frontend, self._now).keys
+        for pool in found["pools"]:
+            for member in pool:
+                member |= _share(shares.get(keys[member["backend"]]))
         state = self._balancer.frontend_state(frontend.vip)
         unknown = state.unknown if state else ()
         outstanding = [one for one in self._reconciler.loop.outstanding() if one.key.startswith(str(frontend.vip))]
         return {
-            **self.frontend(frontend),
+            **found,
             "released": frontend.name in self._balancer.warm.released,
             "unknown": [shown(one) for one in sorted(unknown)],
             "outstanding": msgspec.to_builtins(outstanding),
+            "intents": [
+                _shown(one)
+                for one in self._balancer.intents
+                if one.scope.pair[0] == frontend.name and one.weight is not None
+            ],
         }
 
     async def plan(self) -> dict[str, Any]:
@@ -158,7 +191,7 @@ class BalancerViews:
             "programmed": entry.weight if isinstance(entry, BackendEntry) else None,
         }
 
-    def _entry(self, frontend: ResolvedFrontend, backend: ResolvedBackend) -> dict[str, Any]:
+    def _entry(self, frontend: ResolvedFrontend, backend: ResolvedBackend, shares: Shares) -> dict[str, Any]:
         desired = self._balancer.desired(frontend, self._now)
         key, share = desired.keys[backend.name], desired.serving.shares[backend.name]
         held, wanted = self._reconciler.target.held.get(key), desired.by_key[key]
@@ -169,6 +202,7 @@ class BalancerViews:
             "kill": share.kill,
             "programmed": held.weight if isinstance(held, BackendEntry) else None,
             "outstanding": msgspec.to_builtins(self._reconciler.loop.outstanding_for(key)),
+            **_share(shares.get(key)),
         }
 
     def _transition(self, one: HealthTransition) -> dict[str, Any]:
@@ -176,6 +210,24 @@ class BalancerViews:
 
     def _age(self, since: Instant | None) -> float | None:
         return None if since is None else round(max(0.0, (self._now - since).total_seconds()), 3)
+
+
+def _share(share: tuple[int, int] | None) -> dict[str, Any]:
+    return {} if share is None else {"buckets": share[0], "of": share[1]}
+
+
+def _shown(intent: Intent) -> dict[str, Any]:
+    frontend, name = intent.scope.pair
+    return {
+        "what": intent.what.value,
+        "frontend": frontend or None,
+        "pool": name if intent.scope.target is ScopeKind.POOL else None,
+        "backend": None if intent.scope.target is ScopeKind.POOL else name,
+        "weight": intent.weight,
+        "who": intent.who,
+        "why": intent.why,
+        "until": _text(intent.until),
+    }
 
 
 def _text(moment: object) -> str | None:

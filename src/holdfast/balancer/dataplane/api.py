@@ -105,6 +105,15 @@ class FlowTracer(Protocol):
 
 
 @runtime_checkable
+class SharesBuckets(Protocol):
+    """A dataplane that makes its own table. It cannot trace a flow, and tells how the buckets are shared."""
+
+    async def shares(self, vip: Vip) -> Mapping[BackendId, int]:
+        """Return the number of buckets of each backend of the VIP. Raises `Away`."""
+        ...
+
+
+@runtime_checkable
 class Disconnects(Protocol):
     """A dataplane that has to be told when this process ends."""
 
@@ -144,8 +153,8 @@ class VipDataplane(Protocol):
 
     async def counters(self) -> Mapping[VipKey, Counters]: ...
 
-    async def lost(self) -> None:
-        """Return when what was programmed may be lost: a restart, a reconnect. Then everything is compared (B15)."""
+    async def lost(self) -> str:
+        """Return when what was programmed may be lost, and say why. Then everything is compared (B15)."""
         ...
 
     def describe(self) -> VipDataplaneInfo: ...

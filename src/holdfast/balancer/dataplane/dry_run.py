@@ -39,8 +39,9 @@ class DryRunDataplane:
     async def counters(self) -> Mapping[VipKey, Counters]:
         return {}
 
-    async def lost(self) -> None:
+    async def lost(self) -> str:
         await asyncio.Event().wait()  # memory is not lost while the process runs
+        return ""
 
     def describe(self) -> VipDataplaneInfo:
         return VipDataplaneInfo("dry-run", frozenset({"sticky", "table_size", "algorithm"}))

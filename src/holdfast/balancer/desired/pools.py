@@ -3,9 +3,8 @@
 A pure function of states and weights; its truth table is its test. The first pool with an up backend of weight above
 zero serves (B8); an up backend in any other pool is on standby with weight zero. With a panic threshold a pool must
 have that share of its weight healthy; when none has, the first pool serves with all backends that no operator holds:
-when nearly everything looks dead, the prober is more likely at fault than the backends (B14). A pool that can serve
-with steady backends alone goes before one that cannot, so that a pool that has just recovered waits for its fail-back
-delay while another serves.
+when nearly everything looks dead, the prober is more likely at fault than the backends (B14). With a fail-back delay
+`fail_back` chooses among the pools that can serve.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ class PoolCandidate:
     """True until its first result; until then it neither counts for the panic threshold nor serves in a panic."""
     base: int = 0
     """Weight in the base table, if its pool is active; 0 before it has joined."""
-    steady: bool = True
-    """True once it has been up for the fail-back delay, or was found serving at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +60,26 @@ class Serving:
     """UP, DOWN or UNKNOWN."""
 
 
+def able(pools: Sequence[Sequence[PoolCandidate]], panic_below: float = 0.0) -> list[bool | None]:
+    """Tell of each pool whether it can serve. None if it cannot, and that does not follow from its health: a backend is
+    unknown, or an operator took out the healthy ones. `panic_below` is the panic threshold, a share from 0 (off) to 1.
+    """
+    return [_is_able(pool, panic_below) for pool in pools]
+
+
+def first(able: Sequence[bool | None]) -> int | None:
+    """Choose the first pool that can serve."""
+    return next((index for index, can in enumerate(able) if can), None)
+
+
 def serving(
-    pools: Sequence[Sequence[PoolCandidate]], *, flush_on_down: bool = True, panic_below: float = 0.0
+    pools: Sequence[Sequence[PoolCandidate]],
+    active: int | None,
+    *,
+    flush_on_down: bool = True,
+    panic_below: float = 0.0,
 ) -> Serving:
-    """Compute the share of every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
-    active = _active(pools, panic_below)
+    """Compute the share of every backend. `active` is the pool that serves; None if none can."""
     panic = active is None and panic_below > 0 and any(_can_panic(member) for pool in pools[:1] for member in pool)
     shares: dict[str, Share] = {}
     for index, pool in enumerate(pools):
@@ -82,16 +94,16 @@ def serving(
     return Serving(shares, 0 if panic else active, panic, _state(pools, shares))
 
 
-def _active(pools: Sequence[Sequence[PoolCandidate]], panic_below: float) -> int | None:
-    """Index of the pool that serves: the first that can with steady backends, else the first that can at all."""
-    fit = [index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)]
-    steady = (index for index in fit if _is_fit(pools[index], panic_below, steadily=True))
-    return next(steady, fit[0] if fit else None)
+def _is_able(pool: Sequence[PoolCandidate], panic_below: float) -> bool | None:
+    if _is_fit(pool, panic_below):
+        return True
+    states = {member.state for member in pool}
+    return False if HealthState.DOWN in states and HealthState.UNKNOWN not in states else None
 
 
-def _is_fit(pool: Sequence[PoolCandidate], panic_below: float, *, steadily: bool = False) -> bool:
+def _is_fit(pool: Sequence[PoolCandidate], panic_below: float) -> bool:
     """Tell whether a pool can serve: an up backend of weight zero is not enough (protection: B8)."""
-    up = sum(member.weight for member in pool if member.state is HealthState.UP and (member.steady or not steadily))
+    up = sum(member.weight for member in pool if member.state is HealthState.UP)
     of = sum(member.weight for member in pool if _counts(member))
     return up > 0 and up >= panic_below * of
 

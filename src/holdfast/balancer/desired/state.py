@@ -13,7 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holdfast.balancer.desired import slow_start
-from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, Predecessor, asked_weight, desired
+from holdfast.balancer.desired.adopted import AdoptedEntries
+from holdfast.balancer.desired.fail_back import PoolMemory
+from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, asked_weight, desired
+from holdfast.balancer.desired.leaving import LeavingBackends
 from holdfast.balancer.desired.reachability import Reachability
 from holdfast.balancer.health import Health, HealthEvent, HealthState, HealthThresholds, Signal, step
 from holdfast.balancer.maglev.table import BackendId
@@ -29,13 +32,11 @@ from holdfast.balancer.probing.messages import (
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend, Services, carry_over
 from holdfast.balancer.vip import BackendEntry, Canonical, Value, Vip, VipKey, as_wanted
 from holdfast.balancer.warm_up import Trigger, WarmUp
-from holdfast.model.base.time import Duration, Instant
+from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import ScopeKind
 
-LEAVES_AFTER = Duration(milliseconds=500)
-"""Time for which a backend that leaves a frontend stays with weight 0 before its flows are ended: requests that were
-under way when it left can end."""
+_ABOUT_BACKENDS = (ScopeKind.BACKEND, ScopeKind.MEMBER, ScopeKind.POOL)
 _HOLDS = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
 _ENTERS = {HealthState.PAUSED: HealthEvent.PAUSE, HealthState.DISABLED: HealthEvent.DISABLE}
 _LEAVES = {HealthState.PAUSED: HealthEvent.RESUME, HealthState.DISABLED: HealthEvent.ENABLE}
@@ -78,7 +79,7 @@ class BalancerState:
         self.services = services
         self.warm = warm
         self.intents: tuple[Intent, ...] = ()
-        """Operator intents about backends, in all frontends or in one."""
+        """Operator intents about backends: everywhere, in one frontend, or in one pool."""
         self.pauses: Mapping[str, Intent] = {}
         """Frontends that an operator paused; what is programmed for them stays as it is."""
         self.history: dict[str, deque[HealthTransition]] = {}
@@ -94,17 +95,14 @@ class BalancerState:
         # Until the dataplane has been read, every backend may be one that it serves with (B25).
         self.health: dict[str, Health] = carry_over(Services(), services, {}, lambda _: True, now)
         self._history_length = history
-        self._found: Mapping[VipKey, BackendEntry] = {}
-        self._serving: frozenset[BackendId] | None = None
+        self._adopted = AdoptedEntries()
         self._unprobed = set(services.backends)
-        self._predecessors: dict[str, Predecessor] = {}
-        """Old addresses that serve until the new ones have a first result (B35)."""
-        self._found_serving: set[str] = set()
-        """Backends that the dataplane was serving with at the start, and that have been up since."""
+        self._leaving = LeavingBackends(warm.max_delay)
+        self._pools: dict[Vip, PoolMemory] = {}
+        """Pools that served and failed before, of frontends with a fail-back delay."""
         self._joins: dict[BackendId, Instant] = {}
         """When backends that were never up join the base table, at the latest."""
         self._ramps: dict[tuple[str, str], Instant] = {}
-        self._leaving: dict[tuple[str, BackendId], Instant] = {}
         self._weights: dict[tuple[str, str], int] = {}
         self._desired: dict[str, DesiredFrontend] = {}
         """Desired state of each frontend since its last event."""
@@ -115,21 +113,40 @@ class BalancerState:
 
     def adopt(self, objects: Mapping[VipKey, Value]) -> None:
         """Start from what the dataplane holds at the start of the process."""
+        self._leaving.adopt(objects)
         wanted = {
             VipKey(frontend.vip, self._known_as(frontend, one)): VipKey(frontend.vip, one)
             for frontend in self.services.frontends.values()
             for one in (self.services.backends[name].identity for name in frontend.backends())
         }
-        self._found = {wanted.get(key, key): one for key, one in objects.items() if isinstance(one, BackendEntry)}
-        self._serving = frozenset(key.backend for key, entry in self._found.items() if entry.weight)
+        self._adopted = AdoptedEntries.of(
+            {wanted.get(key, key): one for key, one in objects.items() if isinstance(one, BackendEntry)}
+        )
         self._forget(self.services.frontends)
-        for key, entry in self._found.items():
+        self._pools = {
+            frontend.vip: one
+            for frontend in self.services.frontends.values()
+            if (one := self._adopted.pool(frontend, self.services.backends))
+        }
+        for key, entry in self._adopted.entries.items():
             if entry.base:
                 self._joins.pop(key.backend, None)
         for name, backend in self.services.backends.items():
-            if name in self._unprobed and not self._is_serving(backend):
+            if name in self._unprobed and not self._adopted.is_serving(backend):
                 counts = {check: replace(count, careful=False) for check, count in self.health[name].counts.items()}
                 self.health[name] = replace(self.health[name], counts=counts)
+
+    def on_programmed(self, changes: Iterable[tuple[VipKey, Value | None]], now: Instant) -> set[str]:
+        """Take what was written to the dataplane; None: deleted. From now on, backends that have left stay for a moment
+        with weight 0."""
+        left: set[str] = set()
+        for key, value in changes:
+            self._leaving.on_programmed(key, value, now)
+            frontend = self.services.at.get(key.vip)
+            known = None if frontend is None else self._desired.get(frontend.name)
+            if frontend is not None and known is not None and key in known.leaving:
+                left.add(frontend.name)
+        return self._forget(left)
 
     def on_report(self, report: ProbeReport, now: Instant) -> set[str]:
         """Apply the results in a report."""
@@ -150,14 +167,16 @@ class BalancerState:
     def reload(self, services: Services, now: Instant) -> set[str]:
         """Replace the services. What did not change keeps its state, and so do intents and the warm-up (B5)."""
         before = self.services
-        carried = carry_over(before, services, self.health, self._is_serving, now)
+        served = {one.vip: self.desired(one, now).serving for one in before.frontends.values()}
+        known, former = dict(self.health), self._leaving.still_serving(now)
+        carried = carry_over(before, services, known, self._adopted.is_serving, now, former)
         gone = {name for name in before.backends if name not in carried}
         for name in gone:
             self._move(name, Signal(HealthEvent.REMOVE, "it is no longer configured"), now)
             self.history.pop(name, None)
-        known, self.services, self.health = self.health, services, carried
-        self._predecessors = self._kept_predecessors(before, known, now)
-        self._leaving = {key: until for key, until in self._leaving.items() if now < until} | self._left(before, now)
+        self.services, self.health = services, carried
+        self._weights = self._asked_weights()
+        self._leaving.on_reload(before, services, known, carried, served, now)
         self._plan_joins(now, {one.identity for one in before.backends.values()})
         for name in carried.keys() & known.keys():
             self._note_transition(name, known[name], now)
@@ -167,6 +186,7 @@ class BalancerState:
         self._ramps = {key: began for key, began in self._ramps.items() if key[1] in carried}
         self._desired.clear()
         self._states.clear()
+        self._pools = {vip: memory for vip, memory in self._pools.items() if vip in services.at}
         held = self._apply_holds(now)
         changed = {name for name, one in services.frontends.items() if before.frontends.get(name) != one}
         moved = {name for name, one in services.backends.items() if before.backends.get(name) != one}
@@ -176,18 +196,31 @@ class BalancerState:
         """Replace all operator intents; those that have expired do not count."""
         holding = [one for one in intents if one.holds(wall)]
         before = self.pauses.keys()
-        self.intents = tuple(one for one in holding if one.scope.target in (ScopeKind.BACKEND, ScopeKind.MEMBER))
+        self.intents = tuple(one for one in holding if one.scope.target in _ABOUT_BACKENDS)
         self.pauses = {
             one.scope.name: one
             for one in holding
             if one.scope.target is ScopeKind.FRONTEND and one.what is IntentKind.PAUSE
         }
-        weights = {one.scope.pair: one.weight for one in self.intents if one.weight is not None}
+        weights = self._asked_weights()
         changed = {pair[1] for pair in {*weights, *self._weights} if weights.get(pair) != self._weights.get(pair)}
         self._weights = weights
         ended = (before - self.pauses.keys()) & self.services.frontends.keys()
         reweighted = [name for name, one in self.services.backends.items() if one.configured in changed]
         return self._apply_holds(now) | self._forget(self._users(reweighted)) | ended
+
+    def _asked_weights(self) -> dict[tuple[str, str], int]:
+        """Weights that operators set, by frontend and backend: that of a backend in a frontend goes before that of its
+        pool, which goes before that of the backend in all frontends."""
+        found: dict[tuple[str, str], int] = {}
+        asked = [(one.scope, one.weight) for one in self.intents if one.weight is not None]
+        for scope, weight in asked:
+            frontend = self.services.frontends.get(scope.pair[0])
+            index = frontend.pool_index(scope.pair[1]) if frontend and scope.target is ScopeKind.POOL else None
+            if frontend is not None and index is not None:
+                members = (self.services.backends[name].configured for name, _ in frontend.pools[index])
+                found |= {(frontend.name, name): weight for name in members}
+        return found | {scope.pair: weight for scope, weight in asked if scope.target is not ScopeKind.POOL}
 
     def asked_weight(self, frontend: ResolvedFrontend, backend: ResolvedBackend) -> int | None:
         """Weight that an operator set for a backend of a frontend."""
@@ -220,13 +253,16 @@ class BalancerState:
             self.health,
             self._ramps,
             self._weights,
-            self._predecessors,
+            self._leaving.predecessors,
+            self._leaving.replaced,
             self._joins,
-            self._found_serving,
-            self._leaving,
+            self._pools,
+            self._leaving.programmed,
             self.canonical,
         )
         found = self._desired[frontend.name] = desired(frontend, inputs, now)
+        if found.memory is not None:
+            self._pools[frontend.vip] = found.memory
         return found
 
     def due(self, now: Instant) -> set[str]:
@@ -252,7 +288,8 @@ class BalancerState:
         backends = self.services.backends
         probed = [state for state in states.values() if state not in _ENTERS]
         members = [backends[name] for name in states]
-        members += [self._predecessors[name].backend for name in states.keys() & self._predecessors.keys()]
+        predecessors = self._leaving.predecessors
+        members += [predecessors[name].backend for name in states.keys() & predecessors.keys()]
         known_as = {one.identity: self._known_as(frontend, one.identity) for one in members}
         unknown = [name for name, state in states.items() if state is HealthState.UNKNOWN]
         held = [name for name, state in states.items() if state in _ENTERS]
@@ -265,6 +302,11 @@ class BalancerState:
             members=frozenset(known_as.values()),
             weights={known_as[identity]: weight for identity, weight in asked if weight is not None},
         )
+
+    def names_in(self, frontend: ResolvedFrontend) -> Mapping[BackendId, str]:
+        """Names of a frontend's backends, by their identity in the dataplane. Others may name the same address else."""
+        backends = self.services.backends
+        return {self._known_as(frontend, backends[name].identity): name for name in frontend.backends()}
 
     def _known_as(self, frontend: ResolvedFrontend, backend: BackendId) -> BackendId:
         """Identity of a backend in the dataplane."""
@@ -329,15 +371,12 @@ class BalancerState:
             if after.is_newcomer is not before.is_newcomer:
                 self._forget(self._users([name]))
             return set()
-        self._found_serving.discard(name)
         if after.state is HealthState.UP:
-            if name in self._unprobed and self._serving and self.services.backends[name].identity in self._serving:
-                self._found_serving.add(name)
             self._joins.pop(self.services.backends[name].identity, None)
             self._begin_ramps(name, now)
-        if after.state is not HealthState.UNKNOWN:
+        if after.state not in (HealthState.UNKNOWN, HealthState.REMOVED):
             self._unprobed.discard(name)
-            self._predecessors.pop(name, None)
+            self._leaving.on_known(name, self.services, self.health)
         return self._forget(self._users([name]))
 
     def _note_transition(self, name: str, before: Health, now: Instant) -> bool:
@@ -358,73 +397,14 @@ class BalancerState:
         there = {one.identity for one in self.services.backends.values()}
         self._joins = {identity: at for identity, at in self._joins.items() if identity in there}
 
-    def _kept_predecessors(
-        self, before: Services, known: Mapping[str, Health], now: Instant
-    ) -> dict[str, Predecessor]:  # protection: B35
-        """B35: backends that serve at their old address until the new one has a first result, or `max_delay`."""
-        kept: dict[str, Predecessor] = {}
-        for name in (name for name in self.services.backends if self.health[name].is_newcomer):
-            old = before.backends.get(name)
-            if name in self._predecessors:
-                kept[name] = self._predecessors[name]
-            elif old is not None and known[name].state is HealthState.UP:
-                kept[name] = Predecessor(old, known[name], now + self.warm.max_delay)
-        return kept
-
-    def _left(self, before: Services, now: Instant) -> dict[tuple[str, BackendId], Instant]:
-        """Backends that the present services have no longer in a frontend, each with the time of its end."""
-        found: dict[tuple[str, BackendId], Instant] = {}
-        for name, frontend in self.services.frontends.items():
-            old = before.frontends.get(name)
-            if old is not None and old.vip == frontend.vip:
-                there = {self.services.backends[each].identity for each in frontend.backends()}
-                gone = {before.backends[each].identity for each in old.backends()} - there
-                found |= {(name, backend): now + LEAVES_AFTER for backend in gone}
-        return found
-
     def _begin_ramps(self, name: str, now: Instant) -> None:
         for user in self.services.users[name]:
             frontend = self.services.frontends[user]
-            began = self._resumed(frontend, name, now) if name in self._unprobed else now
+            began = now
+            if name in self._unprobed:
+                backends, canonical = self.services.backends, self.canonical
+                began = self._adopted.resumed(frontend, name, backends, self._weights, canonical, now)
             self._ramps[user, name] = began if frontend.config.slow_start else slow_start.DONE
-
-    def _resumed(self, frontend: ResolvedFrontend, name: str, now: Instant) -> Instant:
-        """Continue a slow start from the weight found in the dataplane; a restart begins none (protection: B23)."""
-        pool = next(pool for pool in frontend.pools if any(each == name for each, _ in pool))
-        found = {each: self._weight_found(frontend, each) for each, _ in pool}
-        own = found[name]
-        if own is None or not any(found.values()):
-            return slow_start.DONE
-        if not own:
-            return now
-        return slow_start.resumed(self._ramp(frontend, pool, name), own, frontend.config.slow_start, now)
-
-    def _ramp(self, frontend: ResolvedFrontend, pool: Iterable[tuple[str, int]], name: str) -> list[int]:
-        """Weight of a backend in each step of its slow start, as the dataplane holds it."""
-        backends = self.services.backends
-        asked = {each: asked_weight(self._weights, frontend.name, backends[each]) for each, _ in pool}
-        full = {each: weight if (own := asked[each]) is None else own for each, weight in pool}
-        bases = {each: max(full[each], weight) for each, weight in pool}
-        others = [each for each in full if each != name]
-        found = []
-        for weight in slow_start.weights(full[name]):
-            serving = [(name, weight), *((each, full[each]) for each in others)]
-            entries = [
-                (VipKey(frontend.vip, backends[each].identity), BackendEntry(own, base=bases[each]))
-                for each, own in serving
-            ]
-            _, (_, entry), *_ = self.canonical(frontend.vip, [(VipKey(frontend.vip), frontend.settings), *entries])
-            assert isinstance(entry, BackendEntry)
-            found.append(entry.weight)
-        return found
-
-    def _weight_found(self, frontend: ResolvedFrontend, name: str) -> int | None:
-        entry = self._found.get(VipKey(frontend.vip, self.services.backends[name].identity))
-        return None if entry is None else entry.weight
-
-    def _is_serving(self, backend: ResolvedBackend) -> bool:
-        # protection: B25
-        return self._serving is None or backend.identity in self._serving
 
     def _apply_holds(self, now: Instant) -> set[str]:
         """Pause, disable and resume backends as the configuration and the operator ask."""

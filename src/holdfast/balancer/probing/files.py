@@ -10,52 +10,14 @@ import functools
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Generic, TypeVar
-
-import structlog
 
 from holdfast.balancer.probing.checks import UncheckableTarget
 from holdfast.balancer.probing.messages import TargetSpec
 from holdfast.config import ConfigProblem, ConfigRejected, Loaded, Origin
 from holdfast.config.schema.scalars import CREDENTIAL
 from holdfast.config.sections.healthcheck import HealthCheck
-from holdfast.runtime.config_file import SecretRefused, file_path, read_secret, secret_file
-
-log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
-
-
-class FollowedFiles(Generic[T]):
-    """Content of some files, loaded again when one of them changes. Raises what `load` raises, at the start only."""
-
-    def __init__(self, files: Sequence[str], load: Callable[[], T]) -> None:
-        self._paths = [file_path(file, os.environ) for file in files]
-        self._load = load
-        self._version = self._versions()
-        self._content = load()
-
-    def current(self) -> T:
-        version = self._versions()
-        if version != self._version:
-            self._version = version
-            try:
-                self._content = self._load()
-            except (OSError, SecretRefused) as error:
-                log.error("cannot use a changed file of a health check; using the previous content", error=str(error))
-        return self._content
-
-    def _versions(self) -> list[tuple[int, int, int]]:
-        return [_version(path) for path in self._paths]
-
-
-def _version(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0, 0
-    return found.st_ino, found.st_mtime_ns, found.st_size
+from holdfast.runtime.config_file import SecretRefused, file_path, read_secret
+from holdfast.runtime.followed_files import FollowedFiles, present, why
 
 
 def tls_context(
@@ -63,25 +25,15 @@ def tls_context(
 ) -> ssl.SSLContext:
     """Load the authorities and the client certificate. Raises `OSError` or `SecretRefused`."""
     if cert_file and key_file:  # fails, if it must, before the authorities are loaded: tens of milliseconds
-        _present(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
+        present(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
     context = ssl.create_default_context(cafile=file_path(ca_file, os.environ) if ca_file else None)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
     if cert_file and key_file:
-        _present(context, cert_file, key_file)
+        present(context, cert_file, key_file)
     return context
-
-
-def _present(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
-    """Make the context present this certificate."""
-    context.load_cert_chain(file_path(cert_file, os.environ), secret_file(key_file, os.environ), _no_password)
-
-
-def _no_password() -> str:
-    """Refuse an encrypted key; without this, OpenSSL would ask on the terminal."""
-    raise SecretRefused("the key is encrypted: store it without a passphrase")
 
 
 def header_value(name: str, file: str) -> str:
@@ -102,7 +54,7 @@ class ProbeFiles:
         except (OSError, SecretRefused) as error:
             named = {"ca-file": check.ca_file, "cert-file": check.cert_file, "key-file": check.key_file}
             files = " or ".join(f"{field} {file}" for field, file in named.items() if file)
-            raise UncheckableTarget(f"{target.id}: {files} cannot be used: {_why(error)}") from error
+            raise UncheckableTarget(f"{target.id}: {files} cannot be used: {why(error)}") from error
 
     def headers(self, target: TargetSpec) -> Callable[[], Mapping[str, str]]:
         try:
@@ -125,10 +77,6 @@ def _tls_files(
 @functools.lru_cache(maxsize=64)
 def _header_files(headers: tuple[tuple[str, str], ...]) -> FollowedFiles[Mapping[str, str]]:
     return FollowedFiles([file for _, file in headers], lambda: {name: header_value(name, at) for name, at in headers})
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def unusable(loaded: Loaded) -> ConfigRejected | None:
@@ -154,7 +102,7 @@ def _problems(check: HealthCheck) -> Iterator[tuple[str, str]]:
         try:
             load()
         except (OSError, SecretRefused) as error:
-            return f"cannot be used: {_why(error)}"
+            return f"cannot be used: {why(error)}"
         return None
 
     if check.ca_file and (sentence := wrong([check.ca_file], lambda: tls_context(check.ca_file))):

@@ -24,13 +24,12 @@ from holdfast.balancer.probing.checks.icmp import (
 )
 from holdfast.balancer.probing.messages import ProbeCode
 from holdfast.balancer.probing.probe import Probe
-from holdfast.balancer.probing.socket_transport import NO_ROUTE, Ended
+from holdfast.balancer.probing.socket_transport import Ended, sending_code
 
 _KIND = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _PACKET = 2_048
 _BURST = 256
 _BUFFER = 4 << 20
-_UNREACHABLE = {errno.EHOSTUNREACH, errno.EHOSTDOWN}
 
 # Linux options without a name in the socket module.
 _SO_RCVBUFFORCE = 33
@@ -62,9 +61,11 @@ class IcmpTransport:
         echo = cast("EchoConversation", probe.conversation)
         try:
             icmp = self._socket(6 if target.family == socket.AF_INET6 else 4, target.source)
-            icmp.sock.sendto(echo.start(), (target.spec.address, 0))
         except OSError as error:
-            self._ended(probe, _not_sent(error))
+            self._ended(probe, _not_opened(error))
+            return
+        if number := self._send(icmp, echo.start(), target.spec.address):
+            self._ended(probe, ProbeVerdict(False, sending_code(number), os.strerror(number)))
             return
         probe.open = True
         self._probes[echo.token] = probe
@@ -106,6 +107,19 @@ class IcmpTransport:
         if isinstance(answer, ProbeVerdict):
             self.abandon(probe)
             self._ended(probe, answer)
+
+    def _send(self, icmp: IcmpSocket, request: bytes, address: str) -> int:
+        """Send a request. Returns the number of the error, 0 without one. The first may be about a request to another
+        target, of which the socket has just learned."""
+        for _ in range(2):
+            try:
+                icmp.sock.sendto(request, (address, 0))
+            except OSError as error:
+                number = error.errno or errno.EIO
+                self._read_errors(icmp)
+            else:
+                return 0
+        return number
 
     def _read_errors(self, icmp: IcmpSocket) -> None:
         """Read the error queue: a ping socket gets ICMP errors there, with the request that they are about."""
@@ -168,13 +182,11 @@ def _receive_only_answers(icmp: IcmpSocket) -> None:
         icmp.sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("8I", *words))
 
 
-def _not_sent(error: OSError) -> ProbeVerdict:
+def _not_opened(error: OSError) -> ProbeVerdict:
     if isinstance(error, PermissionError):
         return ProbeVerdict(
             False,
             ProbeCode.SOCKERR,
             "this process may not send ICMP: give it CAP_NET_RAW, or add its group to net.ipv4.ping_group_range",
         )
-    number = error.errno or errno.EIO
-    code = ProbeCode.NOROUTE if number in NO_ROUTE else ProbeCode.SOCKERR
-    return ProbeVerdict(False, ProbeCode.L3UNR if number in _UNREACHABLE else code, os.strerror(number))
+    return ProbeVerdict(False, ProbeCode.SOCKERR, error.strerror or str(error))

@@ -116,8 +116,6 @@ class ProbeReport(msgspec.Struct, frozen=True):
     results: tuple[ProbeResult, ...] = ()
     targets: int = 0
     """Number of targets; 0 after a start, until the first assignment."""
-    worst_lateness: Duration = Duration(0)
-    """Largest lateness of a start since the last report."""
     trouble: str = ""
     """Reason why the prober cannot probe as assigned, in one sentence; empty when it can."""
     passed: int = 0

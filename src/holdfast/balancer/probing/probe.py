@@ -6,7 +6,7 @@ import ipaddress
 import re
 import select
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.balancer.probing import checks
@@ -14,6 +14,7 @@ from holdfast.balancer.probing.checks import Carrier, Conversation, ProbeVerdict
 from holdfast.balancer.probing.files import PROBE_FILES
 from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, TargetSpec
 from holdfast.balancer.probing.schedule import interval, tolerance
+from holdfast.config.schema.scalars import within
 from holdfast.model.base.time import nanoseconds
 
 
@@ -33,6 +34,7 @@ class ProbeTarget:
     """One target: how to probe it, prepared once from its settings, and when. Times are nanoseconds since boot."""
 
     __slots__ = (
+        "_networks",
         "converse",
         "due",
         "endpoint",
@@ -49,12 +51,20 @@ class ProbeTarget:
         "spec",
         "timeout",
         "tolerance",
+        "took",
         "transport",
         "unusable",
     )
 
-    def __init__(self, spec: TargetSpec, chosen: ProbeInterval, transports: Mapping[Carrier, Transport]) -> None:
+    def __init__(
+        self,
+        spec: TargetSpec,
+        chosen: ProbeInterval,
+        transports: Mapping[Carrier, Transport],
+        networks: Sequence[str] = (),
+    ) -> None:
         self.spec = spec
+        self._networks = networks
         self.id = spec.id
         self.source = spec.check.source or ""
         self.jitter = spec.check.jitter / 100
@@ -70,6 +80,8 @@ class ProbeTarget:
         self.passing = False
         """The last result was a pass, and was delivered as one."""
         self.slot = self.due = self.last = 0
+        self.took: int | None = None
+        """Duration of the last probe in nanoseconds, -1 if it did not pass; None before the first."""
         self.probe: Probe | None = None
         self.prepare(transports)
 
@@ -87,6 +99,10 @@ class ProbeTarget:
         if min(self.timeout, self.every) <= 0:
             raise UncheckableTarget(f"{self.id}: interval and timeout must be above 0")
         _require_address(self.id, self.spec.address)
+        if not within(self.spec.address, self._networks):
+            raise UncheckableTarget(
+                f"{self.id}: {self.spec.address} is in no network of balancer.probe_networks, so it is not probed"
+            )
         if self.source and (":" in self.source) != (":" in self.spec.address):
             raise UncheckableTarget(f"{self.id}: source {self.source} and address {self.spec.address} do not match")
         kind = checks.find(self.spec)

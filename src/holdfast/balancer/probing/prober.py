@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import select
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.balancer.probing.checks import Carrier, ProbeVerdict
 from holdfast.balancer.probing.icmp_transport import IcmpTransport
@@ -92,8 +92,11 @@ class Prober:
         on_result: Callable[[ProbeResult], None],
         on_start: Callable[[int], None],
         on_pass: Callable[[ProbeTarget, ProbeCode, bool], None] | None = None,
+        networks: Sequence[str] = (),
     ) -> None:
-        """`random` returns random numbers from -1 to 1. `on_pass` gets target, code, and whether it was late."""
+        """`random` returns random numbers from -1 to 1. `on_pass` gets target, code, and whether it was late. Only
+        addresses in `networks` are probed; all, if there are none."""
+        self._networks = networks
         self._now = now
         self._random = random
         self._on_result = on_result
@@ -123,6 +126,10 @@ class Prober:
     def targets(self) -> int:
         return len(self._targets)
 
+    def latencies(self) -> Mapping[str, int]:
+        """Return how long the last probe of each target took, in nanoseconds; -1 if it did not pass."""
+        return {name: target.took for name, target in self._targets.items() if target.took is not None}
+
     def assign(
         self, targets: Iterable[TargetSpec], intervals: Mapping[str, ProbeInterval], first_within: int = 0
     ) -> None:
@@ -133,13 +140,17 @@ class Prober:
             del self._targets[target.spec.id]
             self._abandon(target)
         missing = [spec for name, spec in wanted.items() if name not in self._targets]
-        new = [ProbeTarget(spec, intervals.get(spec.id, ProbeInterval.NORMAL), self._transports) for spec in missing]
+        new = [self._target(spec, intervals) for spec in missing]
         now = self._now()  # after creating the targets, which takes a while, so that the first is not late already
         for index, target in enumerate(new, start=len(self._targets)):
             target.slot = target.due = first_start(now, target.every, first_within, spread(index))
             self._targets[target.spec.id] = target
             self._plan(target)
         self.set_intervals({name: intervals.get(name, ProbeInterval.NORMAL) for name in wanted})
+
+    def _target(self, spec: TargetSpec, intervals: Mapping[str, ProbeInterval]) -> ProbeTarget:
+        chosen = intervals.get(spec.id, ProbeInterval.NORMAL)
+        return ProbeTarget(spec, chosen, self._transports, self._networks)
 
     def set_intervals(self, intervals: Mapping[str, ProbeInterval]) -> None:
         """Change the interval of these targets."""
@@ -229,6 +240,7 @@ class Prober:
         if not passed:  # B14: the process may have been stopped in the middle of this turn
             self._stalls.woke(self._now())
         late = self._stalls.late(target.due, started, target.tolerance)
+        target.took = finished - started if passed else -1
         if passed and target.passing and target.normal and self._on_pass is not None:
             self._on_pass(target, code, late)
             self._schedule(target, finished)

@@ -1,7 +1,7 @@
 """Sockets of probes: how one is opened and connected, and what an error on the way says.
 
 An error before anything was sent (no descriptor, no such source address) is ours, not the backend's: SOCKERR. Without a
-route it may be either: NOROUTE.
+route it may be either: NOROUTE. A route of type unreachable, prohibit or blackhole is none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from holdfast.balancer.probing.probe import Probe
 Ended = Callable[[Probe, ProbeVerdict], None]
 
 RECEIVE = 64 << 10
-NO_ROUTE = {errno.ENETUNREACH, errno.ENETDOWN}
-"""Errors of a machine that has no route to an address (B27)."""
+NO_ROUTE = {errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL}
+"""Errors at once, of a machine that has no route to an address (B27): the last three are routes of type unreachable,
+prohibit and blackhole. An unreachable host that the network reports later is the backend's."""
 _BIND_ADDRESS_NO_PORT = 24
-_BACKEND_ERRORS = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
+_BACKEND_ERRORS = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
 class SocketTransport:
@@ -57,7 +58,8 @@ class SocketTransport:
                 sock.setsockopt(*option)
             number = sock.connect_ex(target.endpoint)
         except OSError as error:
-            number = error.errno or errno.EIO
+            self._end(probe, ProbeVerdict(False, ProbeCode.SOCKERR, error.strerror or str(error)))
+            return None
         if number not in (0, errno.EINPROGRESS):
             self._fail(probe, number)
             return None
@@ -66,16 +68,16 @@ class SocketTransport:
         return sock
 
     def _fail(self, probe: Probe, number: int) -> None:
-        """End a probe whose socket could not be opened or used."""
-        self._end(probe, ProbeVerdict(False, opening_code(number), os.strerror(number)))
+        """End a probe that could not be sent."""
+        self._end(probe, ProbeVerdict(False, sending_code(number), os.strerror(number)))
 
     def _end(self, probe: Probe, verdict: ProbeVerdict) -> None:
         self.abandon(probe)
         self._ended(probe, verdict)
 
 
-def opening_code(number: int) -> ProbeCode:
-    """Code of a connection or socket that could not be opened."""
+def sending_code(number: int) -> ProbeCode:
+    """Code of a probe that could not be sent."""
     if number in NO_ROUTE:  # protection: B27
         return ProbeCode.NOROUTE
     return ProbeCode.L4CON if number in _BACKEND_ERRORS else ProbeCode.SOCKERR

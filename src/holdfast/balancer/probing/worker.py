@@ -14,7 +14,8 @@ import contextlib
 import os
 import random
 import resource
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import structlog
@@ -26,9 +27,10 @@ from holdfast.balancer.probing.channel import ProberServer
 from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, ProbeCode, ProbeReport, ProbeResult
 from holdfast.balancer.probing.probe import ProbeTarget
 from holdfast.balancer.probing.prober import Prober
-from holdfast.model.base.time import Duration, nanoseconds
+from holdfast.model.base.time import nanoseconds
 from holdfast.netlink.netns import NetworkNamespace
 from holdfast.reconcile import Away
+from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
 
 log = structlog.get_logger(__name__)
@@ -54,18 +56,31 @@ class Lateness:
         self._recent.extend(late)
 
     def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "holdfast_probe_lateness_seconds", "Lateness of recent probe starts.", labels=["quantile"]
-        )
-        ordered = sorted(self._recent)
-        for quantile in (0.5, 0.99, 1.0):
-            at = min(len(ordered) - 1, int(len(ordered) * quantile))
-            family.add_metric([f"{quantile:g}"], ordered[at] / _NS if ordered else 0.0)
-        yield family
+        yield _quantiles("holdfast_probe_lateness_seconds", "Lateness of recent probe starts.", sorted(self._recent))
+
+
+class Durations:
+    """Collector: time that the last passing probe of each target took, as quantiles over the targets."""
+
+    def __init__(self, latest: Callable[[], Mapping[str, int]]) -> None:
+        self._latest = latest
+
+    def collect(self) -> Iterator[Metric]:
+        ordered = sorted(took for took in self._latest().values() if took >= 0)
+        yield _quantiles("holdfast_probe_seconds", "Time of the last passing probe of each target.", ordered)
+
+
+def _quantiles(name: str, what: str, ordered: Sequence[int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=["quantile"])
+    for quantile in (0.5, 0.99, 1.0):
+        at = min(len(ordered) - 1, int(len(ordered) * quantile))
+        family.add_metric([f"{quantile:g}"], ordered[at] / _NS if ordered else 0.0)
+    return family
 
 
 class ProberMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, latest: Callable[[], Mapping[str, int]] = dict) -> None:
+        registry.register(Durations(latest))
         self.lateness = Lateness()
         registry.register(self.lateness)
         self.probes = Counter("holdfast_probes", "Finished probes, by code.", ["code"], registry=registry)
@@ -105,7 +120,7 @@ class ProberJob:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
-        self._metrics = ProberMetrics(worker.metrics.registry)
+        self._metrics = ProberMetrics(worker.metrics.registry, lambda: self._prober.latencies())
         self._namespace = NetworkNamespace()
         self._wanted = Assignment(())
         self._results: list[ProbeResult] = []
@@ -117,13 +132,19 @@ class ProberJob:
         self._wake: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
         self._prober = Prober(
-            self._now, lambda: random.uniform(-1, 1), self._on_result, self._lateness.append, self._on_pass
+            self._now,
+            lambda: random.uniform(-1, 1),
+            self._on_result,
+            self._lateness.append,
+            self._on_pass,
+            worker.config.balancer.probe_networks,
         )
         self._server = ProberServer(worker.paths.socket(PROBES_SOCKET), self._on_order)
 
     async def run(self) -> None:
         _prepare_process()
         self._worker.vitals.state = "waiting: balancer"
+        self._worker.handlers["latencies"] = self._latencies
         async with self._server:
             self._loop.add_reader(self._prober.fileno(), self._turn)
             try:
@@ -183,6 +204,10 @@ class ProberJob:
         ahead = (due - self._now()) / _NS
         self._wake = self._loop.call_later(max(_TICK, ahead) if ahead > 0 else 0, self._turn)
 
+    async def _latencies(self, _request: Request, _who: Who) -> Any:
+        """Answer the time in ms that the last probe of each target took; None if it did not pass."""
+        return {name: None if took < 0 else round(took / 1e6, 2) for name, took in self._prober.latencies().items()}
+
     def _now(self) -> int:
         return self._worker.clock.now().ns
 
@@ -208,7 +233,6 @@ class ProberJob:
         if self._unsent:
             self._unsent |= {result.target: result for result in results}
             results = list(self._unsent.values())
-        worst = Duration(microseconds=max(self._lateness, default=0) // 1_000)
         self._metrics.lateness.note(self._lateness)
         self._lateness.clear()
         trouble = self._trouble or self._overload.sentence
@@ -216,7 +240,6 @@ class ProberJob:
             self._worker.clock.now(),
             tuple(results),
             self._prober.targets,
-            worst,
             trouble,
             sum(passes.codes.values()),
             passes.passing,

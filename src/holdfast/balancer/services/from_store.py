@@ -114,12 +114,8 @@ def intents(
 ) -> Iterator[Intent]:
     """Intents about the fleet, frontends and backends, including those by draining a host. An intent by name has
     precedence."""
-    drained = {
-        one.scope.name: one
-        for one in kept.values()
-        if one.what is IntentKind.DRAIN and one.scope.target is ScopeKind.HOST and one.holds(wall)
-    }
-    others = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.MEMBER)
+    drained = _drains(kept, wall)
+    others = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.POOL, ScopeKind.MEMBER)
     yield from (one for one in kept.values() if one.scope.target in others)
     by_name = [one for one in kept.values() if one.scope.target is ScopeKind.BACKEND]
     held = {one.scope.name for one in by_name if one.what in (IntentKind.PAUSE, IntentKind.DISABLE) and one.holds(wall)}
@@ -130,3 +126,24 @@ def intents(
             why = f"host {drain.scope.name} is drained: {drain.why}"
             scope = Scope(ScopeKind.BACKEND, name)
             yield msgspec.structs.replace(drain, what=IntentKind.PAUSE, scope=scope, why=why)
+
+
+def drained(
+    kept: Mapping[IntentName, Intent], config: BalancerSettings, fleet: FleetAddresses, wall: datetime
+) -> Mapping[str, frozenset[str]]:
+    """Return the drained hosts, each with the configured names of the backends on it."""
+    hosts: dict[str, set[str]] = {host: set() for host in _drains(kept, wall)}
+    for name, backend in config.backends.items():
+        host = fleet.host_of(backend)
+        if host in hosts:
+            hosts[host].add(name)
+    return {host: frozenset(names) for host, names in hosts.items()}
+
+
+def _drains(kept: Mapping[IntentName, Intent], wall: datetime) -> Mapping[str, Intent]:
+    """Return the drains in force, by host."""
+    return {
+        one.scope.name: one
+        for one in kept.values()
+        if one.what is IntentKind.DRAIN and one.scope.target is ScopeKind.HOST and one.holds(wall)
+    }

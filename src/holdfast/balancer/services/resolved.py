@@ -22,6 +22,7 @@ from holdfast.balancer.vip import Vip, VipSettings, backend
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.config.sections.vpp_limits import left_out, server_refusal
 from holdfast.model.base.address import family
 from holdfast.model.base.time import Duration, Instant
 
@@ -70,6 +71,17 @@ class ResolvedFrontend:
 
     def backends(self) -> Iterable[str]:
         return (name for pool in self.pools for name, _ in pool)
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        """Name of each pool; the number of one without a name."""
+        return tuple(pool.name or str(index) for index, pool in enumerate(self.config.pools))
+
+    def pool_index(self, name: str) -> int | None:
+        """Index of the pool of that name, or else of that number."""
+        if name in self.pool_names:
+            return self.pool_names.index(name)
+        return int(name) if name.isdecimal() and int(name) < len(self.pools) else None
 
 
 @dataclass(frozen=True)
@@ -142,7 +154,11 @@ def resolve_services(config: BalancerSettings, locate: Locate = _as_configured) 
             found[key] = _backend(key, address, one, config.healthchecks, name)
     backends = dict(sorted(found.items(), key=lambda item: (item[1].identity, item[0])))
     frontends: dict[Vip, ResolvedFrontend] = {}
+    refused = left_out(config.frontends) if config.dataplane.kind == "vpp" else {}
+    missing |= {f"frontend {name}": sentence for name, sentence in refused.items()}
     for name, frontend in sorted(config.frontends.items()):
+        if name in refused:
+            continue
         made = _frontend(name, frontend, config, backends, missing)
         if frontends.setdefault(made.vip, made) is not made:
             missing[f"frontend {name}"] = f"frontend {frontends[made.vip].name} has {made.vip} already"
@@ -166,18 +182,25 @@ def _addresses(one: Backend, families: set[int], locate: Locate) -> list[tuple[i
 
 
 def carry_over(
-    old: Services, new: Services, health: Mapping[str, Health], serving: Callable[[ResolvedBackend], bool], now: Instant
+    old: Services,
+    new: Services,
+    health: Mapping[str, Health],
+    serving: Callable[[ResolvedBackend], bool],
+    now: Instant,
+    former: Mapping[BackendId, tuple[ResolvedBackend, Health]] = {},
 ) -> dict[str, Health]:
-    """Health of the new services' backends (protection: B5). `serving`: whether a new one already gets flows."""
+    """Health of the new services' backends (protection: B5). `serving`: whether a new one already gets flows.
+    `former` are backends that are not among the old services, and still serve."""
     carried: dict[str, Health] = {}
     for name, backend_ in new.backends.items():
         before = _same_backend(old, backend_)
-        if before is None:
+        found = former.get(backend_.identity) if before is None else (before, health[before.name])
+        if found is None:
             carried[name] = fresh(backend_.checks, now, serving=serving(backend_))
             continue
+        before, known = found
         changed = [check for check, target in backend_.checks.items() if not _same_target(before.checks, check, target)]
         same = not changed and len(before.checks) == len(backend_.checks)
-        known = health[before.name]
         carried[name] = known if same else rechecked(known, backend_.checks, changed, now)
     return carried
 
@@ -232,13 +255,25 @@ def _frontend(
         members = [(names.get(each), _weight(each, member.weight, config)) for each, member in pool.backends.items()]
         known = sorted((backends[each].identity, each, weight) for each, weight in members if each is not None)
         # One entry per address under a VIP: two would be one key of the dataplane.
-        for at, each, _ in known:
-            if taken.setdefault(at, each) != each:
-                missing[f"backend {each} of frontend {name}"] = (
-                    f"it has the address and port of {taken[at]}, which is in this frontend already: remove one"
-                )
-        pools.append(tuple((each, weight) for at, each, weight in known if taken[at] == each))
+        refused = {each: _member_refusal(at, each, vip, taken, config) for at, each, _ in known}
+        missing |= {f"backend {each} of frontend {name}": why for each, why in refused.items() if why is not None}
+        pools.append(tuple((each, weight) for _, each, weight in known if refused[each] is None))
     return ResolvedFrontend(name, vip, tuple(pools), one)
+
+
+def _member_refusal(
+    at: BackendId, name: str, vip: Vip, taken: dict[BackendId, str], config: BalancerSettings
+) -> str | None:
+    """Explain why the dataplane cannot have this member; None when it can, and its place is then taken."""
+    if config.dataplane.kind == "vpp":
+        other = taken.get(at._replace(port=0), name)
+        refusal = server_refusal(at.port, vip.port, None if other == name else other)
+        if refusal is None:
+            taken[at._replace(port=0)] = name
+        return refusal
+    if taken.setdefault(at, name) != name:
+        return f"it has the address and port of {taken[at]}, which is in this frontend already: remove one"
+    return None
 
 
 def _weight(name: str, weight: int | None, config: BalancerSettings) -> int:

@@ -34,6 +34,9 @@ from holdfast.balancer.services.served import (
     values,
 )
 from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.frontend import Frontend
+from holdfast.config.sections.vpp_limits import alone
+from holdfast.model.base.bad import Bad, BadReason, shortened
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -46,7 +49,7 @@ from holdfast.runtime.control import Declined
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.store_guard import Offload, StoreGuard
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
-from holdfast.store.api import Aspect, Compare, Delete, OwnKey, Put, Store, StoreError
+from holdfast.store.api import Aspect, Compare, Delete, OwnKey, Put, Store, StoreError, named
 from holdfast.store.identity import Judgement, StoreVerdict
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import verify_mirror
@@ -66,7 +69,14 @@ _ACCEPTED: Mapping[StoreVerdict, Acceptance] = {
     StoreVerdict.RESTORED: Acceptance.NEWER,
 }
 """Part of a store that is taken under each verdict; nothing of any other store."""
-_SCOPES = (ScopeKind.FLEET, ScopeKind.FRONTEND, ScopeKind.BACKEND, ScopeKind.MEMBER, ScopeKind.HOST)
+_SCOPES = (
+    ScopeKind.FLEET,
+    ScopeKind.FRONTEND,
+    ScopeKind.POOL,
+    ScopeKind.BACKEND,
+    ScopeKind.MEMBER,
+    ScopeKind.HOST,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +114,7 @@ class ServicesWatcher:
         self._items: Mirror[StoreItem] = Mirror(
             store,
             from_store.prefix(region),
-            lambda key, value: from_store.read(region, key, value),
+            self._read,
             own=own,
             now=clock.now,
         )
@@ -164,6 +174,12 @@ class ServicesWatcher:
         config = served.configuration(self._base)
         return tuple(from_store.intents(values(served.intents), config, served.fleet, self._clock.wall()))
 
+    def drained(self) -> Mapping[str, frozenset[str]]:
+        """Drained hosts, each with the configured names of the backends on it."""
+        served = self._served
+        config = served.configuration(self._base)
+        return from_store.drained(values(served.intents), config, served.fleet, self._clock.wall())
+
     async def keep(self, intent: Intent, instead_of: Collection[IntentName] = ()) -> None:
         others = [self._end(name) for name in instead_of if name != intent.name]
         await self._write([*others, Put(INTENT.key(self._region, intent.name), INTENT.encode(intent))])
@@ -220,7 +236,7 @@ class ServicesWatcher:
 
     async def _run_mirror(self, mirror: Mirror[Any]) -> None:
         def refused(error: StoreError) -> None:
-            prefix = mirror.prefixes[0].decode()
+            prefix = named(mirror.prefixes)
             log.error("cannot watch the store; keeping the last known services", prefix=prefix, error=str(error))
 
         await mirror.keep_running(refused, _RECHECK)
@@ -298,6 +314,15 @@ class ServicesWatcher:
         """Take nothing yet: a new list may be that of another store than the one that was read."""
         self._changed.set()
         return Acceptance.NONE
+
+    def _read(self, key: bytes, value: bytes) -> StoreItem | Bad:
+        """Read one value; one that the dataplane here cannot do is bad, so that the last good one stays."""
+        item = from_store.read(self._region, key, value)
+        dataplane = self._base.dataplane
+        if isinstance(item, StoreItem) and isinstance(item.section, Frontend) and dataplane.kind == "vpp":
+            for conflict in alone(item.name, item.section, dataplane.vpp.table_length):
+                return Bad(key, BadReason.WRONG_SHAPE, shortened(conflict.sentence))
+        return item
 
     def _count_lists(self) -> int:
         return sum(mirror.lists for mirror in self._mirrors())

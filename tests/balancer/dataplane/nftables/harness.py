@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import selectors
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -252,7 +254,14 @@ def _opened(vip: Vip, port: int) -> socket.socket:
         made.settimeout(_PATIENCE)
         made.connect((host, port))
         return made
-    return socket.create_connection((host, port), timeout=_PATIENCE)
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return socket.create_connection((host, port), timeout=_PATIENCE)
+        except OSError as error:
+            # A busy machine gives up on resolving a neighbour; it is asked again with the next packet.
+            if error.errno != errno.EHOSTUNREACH or time.monotonic() > until:
+                raise
 
 
 def _host(vip: Vip) -> str:

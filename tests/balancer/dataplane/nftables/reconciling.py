@@ -71,11 +71,16 @@ class Truthful:
 
 @contextlib.asynccontextmanager
 async def keeping(
-    config: BalancerSettings, dataplane: VipDataplane, folder: Path, *, complete: bool = True
+    config: BalancerSettings,
+    dataplane: VipDataplane,
+    folder: Path,
+    *,
+    complete: bool = True,
+    max_delay: Duration = _NO_WARM_UP,
 ) -> AsyncIterator[tuple[VipReconciler, Truthful]]:
     """A running reconciler. `complete`: whether its source is complete."""
     clock, prober = SystemClock(), Truthful()
-    balancer = BalancerState(resolve_services(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
+    balancer = BalancerState(resolve_services(config), WarmUp(clock.now(), _NO_WARM_UP, max_delay))
     context = Context(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())
     source = WantedVips(balancer, clock)
     reconciler = VipReconciler(balancer, dataplane, prober, context, sync_interval=config.sync_interval, source=source)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import connection as kernel
 from holdfast.balancer.dataplane.nftables import refusal_of_nftables
 from holdfast.netlink.netns import inside
+from holdfast.netlink.nftables import connection as kernel
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import Namespace, network
 from holdfast.testing.real.processes import running, tool, wait_until

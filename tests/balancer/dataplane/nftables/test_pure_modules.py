@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 
 from holdfast.balancer.dataplane.api import Client
-from holdfast.balancer.dataplane.nftables import conntrack, elements, layout
+from holdfast.balancer.dataplane.nftables import conntrack, layout
 from holdfast.balancer.dataplane.nftables import ruleset as structure
-from holdfast.balancer.dataplane.nftables.elements import Element, Transaction
 from holdfast.balancer.dataplane.nftables.flow_hash import bucket, jhash
 from holdfast.balancer.dataplane.nftables.layout import VIP_MAPS, backend_map, mark_of, vip_map
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
@@ -19,6 +18,8 @@ from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpda
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backend
 from holdfast.netlink import wire
+from holdfast.netlink.nftables import elements
+from holdfast.netlink.nftables.elements import Element, Transaction
 from tests.balancer.dataplane.conformance import ONE, SIX, TWO, V4, change
 
 SHAPE = TableShape("holdfast")

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape, elements
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
 from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.layout import belongs_to_a_vip, buckets_of, chain_of
 from holdfast.balancer.dataplane.nftables.snapshot import table_of
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, backend
+from holdfast.netlink.nftables import elements
 from holdfast.reconcile import Change
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from tests.balancer.dataplane.conformance import change, made

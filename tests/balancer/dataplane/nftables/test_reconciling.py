@@ -17,6 +17,7 @@ from holdfast.balancer.services.resolved import resolve_services
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings
 from holdfast.cli.doctor import Severity
 from holdfast.cli.doctor.balancer import replies
+from holdfast.cli.explain import balancer as explained
 from holdfast.runtime.control import Declined
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
@@ -67,7 +68,12 @@ async def never(_plane: NftablesDataplane) -> None:
     await asyncio.Event().wait()
 
 
-@fault("B15", without="holdfast.balancer.dataplane.nftables.dataplane:NftablesDataplane.lost", by=f"{__name__}:never")
+@fault(
+    "B15",
+    without="holdfast.balancer.dataplane.nftables.dataplane:NftablesDataplane.lost",
+    by=f"{__name__}:never",
+    sees=(TimeoutError, r"comes_true\(lambda: plane.writes > writes, within=20\)"),
+)
 def test_B15_a_table_deleted_by_another_program_is_restored(ground: Ground, tmp_path: Path) -> None:
     async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: reconciler.target.held == ALL)
@@ -97,7 +103,11 @@ def test_B15_a_table_that_is_deleted_while_the_prober_is_silent_does_not_wait_fo
     assert is_served(ground)
 
 
-@fault("B24", without="holdfast.reconcile.sync:SyncGate.judge")
+@fault(
+    "B24",
+    without="holdfast.reconcile.sync:SyncGate.judge",
+    sees=(AssertionError, r"VipKey\(other\) in await plane.read\(\)"),
+)
 def test_B24_no_vip_is_deleted_before_the_source_is_complete(ground: Ground, tmp_path: Path) -> None:
     other = Vip.of("192.0.2.99", "tcp", 80)
     ground.make(change(VipKey(other), VipSettings()), change(VipKey(other, WEB4["web-1"]), BackendEntry(100)))
@@ -134,11 +144,16 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
         assert found["established"] == found["backend"]
         assert found["established"].startswith(f"{server} (")
         assert found["hashed"] == "source address and port"
+        assert found["stands_in_for"] is None
         prober.down = {server}
         await comes_true(lambda: reconciler.target.held[VipKey(V4, WEB4[server])] == BackendEntry(0, base=100))
         later = await trace(reconciler, source, "www")
         assert later["established"] == found["established"]
         assert later["backend"] not in (None, found["backend"])
+        assert later["stands_in_for"] == {"backend": found["backend"], "weight": 0, "base": 100}
+        shown = " ".join(" ".join(explained.flow(later)).split())
+        owner = f"{found['backend']}'s when that has its full weight (100)"
+        assert f"STANDS IN the bucket is {owner}; its weight is 0 now" in shown
 
     kept(ground, tmp_path, story)
 
@@ -169,7 +184,7 @@ def test_traffic_and_disturbances_are_measured(ground: Ground, tmp_path: Path) -
     async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: reconciler.target.held == ALL)
         flows = await asyncio.to_thread(lambda: by_server(ground.connect(V4, 10)))
-        await reconciler.meter.measure(reconciler.balancer.services)
+        await reconciler.measure_traffic()
         await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
         await comes_true(lambda: reconciler.meter.disturbances == 1)
         found = {
@@ -211,7 +226,7 @@ def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_p
 
 
 async def measured(reconciler: VipReconciler) -> dict[str, Counters]:
-    await reconciler.meter.measure(reconciler.balancer.services)
+    await reconciler.measure_traffic()
     return {backend: passed for (_, backend), passed in reconciler.meter.passed.items()}
 
 

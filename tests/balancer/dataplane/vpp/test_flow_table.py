@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.balancer.dataplane.vpp.flow_table import predicted, table, xxh64
+from holdfast.balancer.dataplane.vpp.flow_table import _moved, predicted, table, xxh64
 from holdfast.balancer.vip import backend
 
 ONE, TWO, SIX = backend("10.9.0.1", 80), backend("10.9.0.2", 80), backend("2001:db8::9", 80)
@@ -37,3 +37,13 @@ def test_the_buckets_of_a_server_that_leaves_move() -> None:
     shares = Counter(table(before, 1024))
     assert predicted(before, {TWO: 100}, 1024).moved == shares[ONE]
     assert predicted(before, {}, 1024).moved == 1024
+
+
+def test_frontends_of_the_same_servers_cost_one_prediction() -> None:
+    before = _moved.cache_info().misses
+    moved = set()
+    for port in range(1, 101):
+        one, two = backend("10.9.1.1", port), backend("10.9.1.2", port)
+        moved.add(predicted({one: 100, two: 100}, {one: 99, two: 100}, 1024).moved)
+    assert len(moved) == 1
+    assert _moved.cache_info().misses == before + 1

@@ -15,6 +15,8 @@ from holdfast.balancer.dataplane.vpp.dataplane import VppDataplane
 from holdfast.balancer.dataplane.vpp.flow_table import table
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backend
 from holdfast.config.sections.vpp import VppSettings
+from holdfast.model.base.time import Duration
+from holdfast.reconcile import Away
 from holdfast.testing.fakes.vpp_api import REPLIES, REQUESTS
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.vpp import Vpp, running_vpp
@@ -90,3 +92,21 @@ def test_a_hundred_connections_one_after_the_other_leave_vpp_alive(vpp: Vpp) -> 
             await connection.disconnect()
 
     asyncio.run(scenario())
+
+
+def test_a_vpp_that_is_stopped_again_and_again_stays_alive(vpp: Vpp) -> None:
+    """Each time one client is given up, and another one waits for an answer."""
+
+    async def scenario() -> None:
+        connection = VppConnection(str(vpp.api_socket), Duration(milliseconds=300))
+        for _ in range(25):
+            await connection.ended()
+            vpp.process.pause()
+            for _ in range(2):
+                with pytest.raises(Away):
+                    await connection.dump("lb_vip_dump")
+            vpp.process.resume()
+        await connection.ended()
+        await connection.disconnect()
+
+    asyncio.run(asyncio.wait_for(scenario(), 300))

@@ -69,9 +69,14 @@ class VppDataplane:
         self.totals, passed = await asyncio.to_thread(stats.read, self._settings.stats_socket, found)
         return {VipKey(vip): passed[vip.host] for vip in vips if vip.host in passed}
 
-    async def lost(self) -> None:
+    async def shares(self, vip: Vip) -> Mapping[BackendId, int]:
+        (servers,) = await self._connection.dump("lb_as_v2_dump")
+        return messages.buckets(vip, servers)
+
+    async def lost(self) -> str:
         # protection: B15
         await self._connection.ended()
+        return "VPP restarted, or did not answer for a time"
 
     def describe(self) -> VipDataplaneInfo:
         return VipDataplaneInfo("vpp", frozenset({"damaged"}), atomic=False, takes_table=False)
@@ -91,9 +96,11 @@ class VppDataplane:
         """Our objects, and the change that the settings of the plugin need."""
         vips, servers = await self._connection.dump("lb_vip_dump", "lb_as_v2_dump")
         (conf,) = await self._connection.query([VppRequest("lb_conf_get")])
-        ours = self._remembered.vips | self._configured  # protection: B18
-        found = {key: value for key, value in messages.read(vips, servers).items() if key.vip in ours}
+        found = {key: value for key, value in messages.read(vips, servers).items() if self._is_ours(key.vip)}
         return self._remembered.merged(found), messages.conf_change(conf, self._settings)
+
+    def _is_ours(self, vip: Vip) -> bool:  # protection: B18
+        return vip in self._configured or vip in self._remembered.vips
 
 
 class Step(NamedTuple):
@@ -106,6 +113,9 @@ class Step(NamedTuple):
 def step(change: Change[VipKey, Value], held: dict[VipKey, Value]) -> Step:
     """Return what to send for a change, given what VPP holds; `held` then has the change. Pure."""
     key, before = change.key, held.get(change.key)
+    refusal = rules.refusal_of_held(held.get(VipKey(key.vip)))
+    if refusal is not None:
+        return Step(refusal=refusal)
     if change.new is None:
         gone = [one for one in sorted(held, reverse=True) if key in (one, VipKey(one.vip))]  # servers before their VIP
         for one in gone:

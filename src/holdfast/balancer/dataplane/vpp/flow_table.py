@@ -9,10 +9,12 @@ buckets these are it does not tell.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from holdfast.balancer.maglev.churn import Churn
 from holdfast.balancer.maglev.table import BackendId
 
+_Weights = tuple[tuple[BackendId, int], ...]
 _MASK = (1 << 64) - 1
 _SEED = 0x9E3779B97F4A7C13
 _PRIMES = (
@@ -73,5 +75,19 @@ def predicted(before: Mapping[BackendId, int], after: Mapping[BackendId, int], l
     """Count the buckets that go to another server."""
     if before == after or not any(before.values()):
         return Churn(0, length)
-    pairs = zip(table(before, length), table(after, length), strict=True)
-    return Churn(sum(old != new for old, new in pairs), length)
+    return Churn(_moved(_without_ports(before), _without_ports(after), length), length)
+
+
+def _without_ports(weights: Mapping[BackendId, int]) -> _Weights:
+    """VPP hashes addresses alone, so that all VIPs of the same servers have the same table, and it is made once."""
+    return tuple(sorted((backend._replace(port=0), weight) for backend, weight in weights.items()))
+
+
+@lru_cache(maxsize=1024)
+def _moved(before: _Weights, after: _Weights, length: int) -> int:
+    return sum(old != new for old, new in zip(_table(before, length), _table(after, length), strict=True))
+
+
+@lru_cache(maxsize=32)
+def _table(weights: _Weights, length: int) -> Sequence[BackendId | None]:
+    return table(dict(weights), length)

@@ -6,7 +6,7 @@ and of those whose VIP is gone, are skipped: their lowest flag is not set.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from holdfast.model.base.address import address_order
 
 ANY_PROTOCOL: Final = 255
 GRE4, GRE6, L3DSR = 0, 1, 2
+_TUNNELS = {GRE4: "gre4", GRE6: "gre6", L3DSR: "l3dsr", 3: "nat4", 4: "nat6"}
+"""Encapsulations as VPP names them."""
 IN_USE: Final = 1
 NO_SUCH_ENTRY: Final = -6
 EXISTS: Final = -81
@@ -77,6 +79,14 @@ def _encap(vip: Vip, settings: VipSettings) -> int:
     return GRE4 if vip.family == 4 else GRE6
 
 
+def _tunnel(vip: Vip, encap: int) -> str:
+    """Name an encapsulation as it is configured. One that cannot be configured has VPP's name, so that it differs from
+    what is wanted: GRE to backends of the other family, which is rebuilt, and NAT (protection: B9)."""
+    if encap == (GRE4 if vip.family == 4 else GRE6):
+        return "gre"
+    return _TUNNELS.get(encap, f"unknown ({encap})")
+
+
 def route_to(vip: Vip) -> VppRequest:
     """Ask for the route to exactly that address, which has the number of its counter."""
     return VppRequest("ip_route_lookup", {"table_id": 0, "exact": 1, "prefix": str(ip_network(vip.host))})
@@ -91,17 +101,25 @@ def read(vips: Iterable[Any], servers: Iterable[Any]) -> dict[VipKey, Value]:
                 sticky=None,
                 table_size=details.flow_table_length,
                 algorithm=ALGORITHM,
-                encapsulation="l3dsr" if int(details.encap) == L3DSR else "gre",
+                encapsulation=_tunnel(vip, int(details.encap)),
                 dscp=int(details.dscp),
-                damaged=int(details.encap) not in (GRE4, GRE6, L3DSR),
             )
+    for key, details in _in_use(servers):
+        if VipKey(key.vip) in found:
+            found[key] = BackendEntry(details.weight, kill=None)
+    return found
+
+
+def buckets(vip: Vip, servers: Iterable[Any]) -> dict[BackendId, int]:
+    """Buckets of each server of a VIP."""
+    return {key.backend: int(details.num_buckets) for key, details in _in_use(servers) if key.vip == vip}
+
+
+def _in_use(servers: Iterable[Any]) -> Iterator[tuple[VipKey, Any]]:
     for details in servers:
         vip = _vip(details.vip)
-        if vip is None or not details.flags & IN_USE or VipKey(vip) not in found:
-            continue
-        backend = BackendId(*address_order(str(details.app_srv)), vip.port)
-        found[VipKey(vip, backend)] = BackendEntry(details.weight, kill=None)
-    return found
+        if vip is not None and details.flags & IN_USE:
+            yield VipKey(vip, BackendId(*address_order(str(details.app_srv)), vip.port)), details
 
 
 def _vip(details: Any) -> Vip | None:

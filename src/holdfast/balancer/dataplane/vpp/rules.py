@@ -13,6 +13,8 @@ from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Objects, Value, Vip,
 MAX_TABLE_LENGTH = 32_768
 """Dumps give the length as 16 bits, so 65,536 would read as 0."""
 MAX_WEIGHT = 255
+NAT = frozenset({"nat4", "nat6"})
+"""Encapsulations that are never made, and may be found."""
 ALGORITHM = 0
 """VPP builds its own table: no version of ours describes it."""
 
@@ -24,18 +26,23 @@ def canonical(objects: Objects, length: int) -> Objects:
     table, so they are scaled by the weights of the base, which health does not change: a backend that goes down leaves
     the weights of all others as they are.
     """
-    base = sum(value.base for _, value in objects if isinstance(value, BackendEntry))
-    return [(_key(key), _value(value, base, length)) for key, value in objects]
+    total = total_weight(objects)
+    return [(_key(key), _value(value, total, length)) for key, value in objects]
+
+
+def total_weight(objects: Objects) -> int:
+    """Sum of the weights in the base, which neither health nor an operator's lower weight changes (protection: B12)."""
+    return sum(value.base for _, value in objects if isinstance(value, BackendEntry))
 
 
 def _key(key: VipKey) -> VipKey:
     return key if key.backend == NO_BACKEND else VipKey(key.vip, key.backend._replace(port=key.vip.port))
 
 
-def _value(value: Value, base: int, length: int) -> Value:
+def _value(value: Value, total: int, length: int) -> Value:
     if isinstance(value, VipSettings):
         return replace(value, table_size=length, algorithm=ALGORITHM, encapsulation=value.encapsulation or "gre")
-    weight = scaled(value.weight, base, length)
+    weight = scaled(value.weight, total, length)
     return BackendEntry(weight, value.kill, weight)
 
 
@@ -44,6 +51,14 @@ def scaled(weight: int, total: int, length: int) -> int:
     if total <= length or not weight:
         return weight
     return min(MAX_WEIGHT, max(1, weight * length // total))
+
+
+def refusal_of_held(settings: Value | None) -> str | None:
+    """Explain why a VIP that VPP holds must be left as it is; None if it may be changed. VPP frees what NAT VIPs of one
+    server have in common with the first of them, and aborts when it collects the next."""
+    if isinstance(settings, VipSettings) and settings.encapsulation in NAT:  # protection: B9
+        return "VPP holds this VIP with NAT, and may abort a minute after that is deleted: restart VPP without it"
+    return None
 
 
 def refusal_of(vip: Vip, settings: VipSettings) -> str | None:

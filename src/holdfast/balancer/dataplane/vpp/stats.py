@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from vpp_papi.vpp_stats import VPPStats
@@ -43,8 +44,13 @@ def read(path: str, routes: Mapping[str, int]) -> tuple[dict[str, int], dict[str
 
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
+    if not Path(path).is_socket():
+        raise Away("VPP", f"its statistics socket {path} is not there: is statseg enabled in VPP's configuration?")
     stats = VPPStats(socketname=path)
-    stats.connect()
+    try:
+        stats.connect()
+    except Exception as error:  # it raises no narrower one for a segment of another version
+        raise Away("VPP", f"cannot open its statistics at {path}: {error}") from error
     try:
         yield stats
     finally:
