@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,23 @@ def test_a_leak_is_reported_with_its_groups_and_the_port_that_inherits_its_addre
     assert leak["addresses"] == ["10.28.0.7"]
     assert leak["groups"] == [cloud.group]
     assert leak["reused"] == {"10.28.0.7": reusing}
+
+
+def test_an_endpoint_of_a_port_that_had_no_host_is_unwitnessed_and_lets_nobody_in(cloud: Cloud) -> None:
+    """networking-calico's resync writes it, and no later hook knows its key. Felix finds no host in its name."""
+    key = cloud.key(cloud.ports[0])
+    leaked = json.loads(cloud.wanted()[key])
+    leaked["metadata"]["name"] = name = leaked["metadata"]["name"].removeprefix("compute--1")
+    leaked["spec"]["node"] = ""
+    asyncio.run(cloud.store.put(ENDPOINT.prefix(REGION) + name.encode(), json.dumps(leaked).encode()))
+    cloud.spoil(key)
+    cloud.database.remove(t.PORTS, cloud.ports[0])
+
+    report = cloud.check()
+
+    assert [one["key"] for one in report["objects"]] == [f"endpoint {name}"]
+    assert report["groups"]["unwitnessed"] == 1
+    assert report["leaks"] == []
 
 
 def test_a_leaked_policy_is_unwitnessed_and_a_policy_of_an_operator_is_left_alone(cloud: Cloud) -> None:

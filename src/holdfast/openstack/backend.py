@@ -19,11 +19,14 @@ from holdfast.inventory.sql.trial import try_database
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
+from holdfast.openstack import keystone
 from holdfast.openstack.inventory import NeutronInventory
 from holdfast.openstack.neutron_conf import options_of
 from holdfast.openstack.observed import NeutronObserved
+from holdfast.openstack.projects import ProjectNames
 from holdfast.openstack.tables import CONTROL, OUTBOX
 from holdfast.openstack.translate.settings import settings_of
+from holdfast.runtime.clock import SystemClock
 
 _POLL_S = 0.25
 
@@ -43,7 +46,11 @@ class NeutronBackend:
         self._plugin: Any = None
 
     def inventory(self) -> Inventory:
-        return NeutronInventory(self._engine, settings_of(self._region, options_of(self._files)))
+        options = options_of(self._files)
+        has_keystone = bool(options.get(keystone.SECTION))
+        fetch = keystone.KeystoneProjects(self._files)
+        projects = ProjectNames(fetch, SystemClock().now) if has_keystone else None
+        return NeutronInventory(self._engine, settings_of(self._region, options), projects)
 
     def observed(self) -> Observed:
         return NeutronObserved(self._engine, self._region, self._loaded)

@@ -97,9 +97,10 @@ class NeutronCheck:
         return {change.key for change in diff(list(map(wanted, rows)), present, self._layout.same)}
 
     async def _leaks(self, found: Differences) -> Sequence[Mapping[str, Any]]:
-        """Endpoints that nothing deleted, with their addresses, their groups, and the present owners of these."""
+        """Endpoints that nothing deleted, with their addresses, their groups, and the present owners of these. Felix
+        skips one without a host in its name, so that one gives nobody access."""
         leaked = [change for change in found.shown if found.group(change.op, change.key) == UNWITNESSED]
-        endpoints = [one for change in leaked if (one := _endpoint(change)) is not None]
+        endpoints = [one for change in leaked if (one := _endpoint(change)) is not None and one.spec.node]
         addresses = {each.partition("/")[0] for one in endpoints for each in one.spec.ip_networks}
         owners = await self._run_in_thread(partial(self._inventory.address_owners, addresses)) if addresses else {}
         return [_leak(one, owners) for one in endpoints]

@@ -29,6 +29,7 @@ from holdfast.model.control.mark import Mark
 from holdfast.openstack import mirror, objects, read
 from holdfast.openstack.objects import NeutronObjects, WantedKey, resources_at
 from holdfast.openstack.outbox import Changed
+from holdfast.openstack.projects import ProjectNames
 from holdfast.openstack.scope import CheckScope
 from holdfast.openstack.tables import CONTROL, OUTBOX, SETTLED
 from holdfast.openstack.translate.keys import KINDS, keys_of, named_key, named_resource
@@ -67,10 +68,10 @@ class NeutronSnapshot(OpenTransaction):
 class NeutronInventory(SqlControl):
     """The `Inventory` of OpenStack."""
 
-    def __init__(self, engine: Engine, settings: TranslationSettings) -> None:
+    def __init__(self, engine: Engine, settings: TranslationSettings, projects: ProjectNames | None = None) -> None:
         super().__init__(engine, CONTROL)
         self._settings = settings
-        self._objects = NeutronObjects(settings)
+        self._objects = NeutronObjects(settings, projects)
 
     @property
     def kinds(self) -> Sequence[Kind[Any, Any]]:
@@ -81,6 +82,8 @@ class NeutronInventory(SqlControl):
         return False
 
     def snapshot(self) -> NeutronSnapshot:
+        if self._objects.projects is not None:
+            self._objects.projects.refresh()
         return NeutronSnapshot(self.engine, self._objects)
 
     def read_keys(self, keys: Collection[bytes]) -> Sequence[Row]:

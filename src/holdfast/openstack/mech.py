@@ -3,7 +3,8 @@
 Every hook writes one keys-only row in the transaction of the change; that of a delete also records the keys that it
 takes from the store, so that it is witnessed even if no resync has seen them. After the commit of a port it only looks,
 from time to time, whether anybody takes these rows: the syncer polls the outbox. Groups, rules, floating addresses and
-QoS policies have no hook in ML2; they come as PRECOMMIT events of their own plugins.
+QoS policies have no hook in ML2; they come as PRECOMMIT events of their own plugins. Address groups have no event
+before the commit; SQLAlchemy tells of their addresses when it writes them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from functools import cache, partial
 from typing import Any
 
+from neutron.db.models import address_group
 from neutron.plugins.ml2.drivers import mech_agent
 from neutron_lib import constants
 from neutron_lib.api.definitions import portbindings
@@ -20,7 +22,7 @@ from neutron_lib.db import api as db_api
 from neutron_lib.services.qos import base as qos_base
 from neutron_lib.services.qos import constants as qos
 from oslo_config import cfg
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from holdfast.config import ConfigRejected
 from holdfast.model.base.region import Region, configured_region
@@ -28,7 +30,13 @@ from holdfast.openstack.agent_type import AGENT_TYPE
 from holdfast.openstack.leader_question import why_nobody_leads
 from holdfast.openstack.mirror import expect_delete
 from holdfast.openstack.options import OPTIONS, SECTION
-from holdfast.openstack.outbox import Changed, record, record_port_of
+from holdfast.openstack.outbox import (
+    Changed,
+    record,
+    record_groups_that_admit,
+    record_groups_with_rules_for,
+    record_port_of,
+)
 from holdfast.openstack.own_config import own_config
 from holdfast.openstack.tables import OUTBOX
 from holdfast.openstack.translate.keys import NeutronResource
@@ -162,21 +170,30 @@ def _oldest(context: Any) -> int | None:
 
 def _subscribe() -> None:
     created, updated, deleted = events.PRECOMMIT_CREATE, events.PRECOMMIT_UPDATE, events.PRECOMMIT_DELETE
-    for event in (created, updated, deleted):
-        registry.subscribe(_on_group, resources.SECURITY_GROUP, event)
-        registry.subscribe(_on_floating_ip, resources.FLOATING_IP, event)
-    for event in (created, deleted):
-        registry.subscribe(_on_rule, resources.SECURITY_GROUP_RULE, event)
+    for each in (created, updated, deleted):
+        registry.subscribe(_on_group, resources.SECURITY_GROUP, each)
+        registry.subscribe(_on_floating_ip, resources.FLOATING_IP, each)
+    for each in (created, deleted):
+        registry.subscribe(_on_rule, resources.SECURITY_GROUP_RULE, each)
+    for flushed in ("after_insert", "after_delete"):
+        event.listen(address_group.AddressAssociation, flushed, _on_address)
 
 
-def _on_group(_resource: Any, event: Any, _trigger: Any, payload: Any) -> None:
-    if event == events.PRECOMMIT_DELETE:
-        _record_delete(payload.context.session, Changed.GROUP, NeutronResource("security-group", payload.resource_id))
+def _on_address(_mapper: Any, connection: Any, address: Any) -> None:
+    """An address of an address group is written or deleted, in the transaction of this connection."""
+    record_groups_with_rules_for(connection, address.address_group_id)
+
+
+def _on_group(_resource: Any, what: Any, _trigger: Any, payload: Any) -> None:
+    session, group = payload.context.session, payload.resource_id
+    if what != events.PRECOMMIT_DELETE:
+        record(session, Changed.GROUP, group)
         return
-    record(payload.context.session, Changed.GROUP, payload.resource_id)
+    record_groups_that_admit(session, group)
+    _record_delete(session, Changed.GROUP, NeutronResource("security-group", group))
 
 
-def _on_rule(_resource: Any, _event: Any, _trigger: Any, payload: Any) -> None:
+def _on_rule(_resource: Any, _what: Any, _trigger: Any, payload: Any) -> None:
     """A deleted rule names its group in the metadata, a created one in its state."""
     group = (payload.metadata or {}).get("security_group_id")
     if group is None and payload.states:
@@ -184,10 +201,10 @@ def _on_rule(_resource: Any, _event: Any, _trigger: Any, payload: Any) -> None:
     record(payload.context.session, Changed.RULES, group)
 
 
-def _on_floating_ip(_resource: Any, event: Any, _trigger: Any, payload: Any) -> None:
+def _on_floating_ip(_resource: Any, what: Any, _trigger: Any, payload: Any) -> None:
     """The port before and the port after; when the address is deleted, Neutron names only its own port."""
     session = payload.context.session
-    if event == events.PRECOMMIT_DELETE:
+    if what == events.PRECOMMIT_DELETE:
         record_port_of(session, payload.resource_id)
         return
     # The last state is what the caller sent, in a form that differs from event to event.

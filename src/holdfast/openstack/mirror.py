@@ -1,9 +1,10 @@
 """Mirror rows: the database's own record of what the store holds, and so the witness of every delete.
 
-A row is written before its key is created in the store, and refers to its port, group or subnet. Whoever deletes that
-(Neutron, a purge, raw SQL), the foreign key becomes NULL with it. A delete through Neutron's API writes the rows that
-are missing itself: those of keys that another controller wrote and no resync has recorded yet. A key whose resource
-exists is judged by that resource: one that it no longer has, because it is bound elsewhere or not at all, was given up.
+The leader writes a row before it creates the key in the store: a resource without a key needs no witness. The row
+refers to its port, group or subnet. Whoever deletes that (Neutron, a purge, raw SQL), the foreign key becomes NULL with
+it. A delete through Neutron's API writes the rows that are missing itself: those of keys that another controller wrote
+and no resync has recorded yet. A key whose resource exists is judged by that resource: one that it no longer has,
+because it is bound elsewhere or not at all, was given up.
 """
 
 from __future__ import annotations

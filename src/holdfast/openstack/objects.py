@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 from sqlalchemy import Connection, func, select
 
 from holdfast.inventory.api import Row
@@ -19,7 +20,8 @@ from holdfast.model.base.bad import Bad
 from holdfast.openstack import read
 from holdfast.openstack import tables as t
 from holdfast.openstack.outbox import Changed
-from holdfast.openstack.rows import PortRow, SecurityGroupRow, SubnetRow
+from holdfast.openstack.projects import ProjectNames
+from holdfast.openstack.rows import PortRow, ProjectRow, SecurityGroupRow, SubnetRow
 from holdfast.openstack.scope import CheckScope
 from holdfast.openstack.translate.endpoint import translate_port
 from holdfast.openstack.translate.fleet import fleet_objects
@@ -49,9 +51,11 @@ class WantedKey(NamedTuple):
 class NeutronObjects:
     """Reads through a connection that the caller has opened, so that a snapshot and a single look share the code."""
 
-    def __init__(self, settings: TranslationSettings) -> None:
+    def __init__(self, settings: TranslationSettings, projects: ProjectNames | None = None) -> None:
+        """Without `projects` no project has a name."""
         self.settings = settings
         self.region = settings.region
+        self.projects = projects
         self.log_refused = True
         """False where the caller reports them itself, as a command does."""
         self.refused: set[Bad] = set()
@@ -85,10 +89,14 @@ class NeutronObjects:
         for group in groups:
             found += self._rows(group, translate_group(group, shared, self.settings), changed[group.id])
         ports = read.ports(connection, by_type[PORT]) if by_type[PORT] else []
-        shared = read.rows_of_ports(connection, ports)
+        shared = replace(read.rows_of_ports(connection, ports), projects=self._projects_of(ports))
         for port in ports:
             found += self._rows(port, translate_port(port, shared, self.settings), changed[port.id])
         return found
+
+    def _projects_of(self, ports: Iterable[PortRow]) -> Mapping[str, ProjectRow]:
+        ids = {port.project_id for port in ports if port.project_id is not None}
+        return self.projects.of(ids) if self.projects is not None and ids else {}
 
     def _rows(
         self, row: PortRow | SecurityGroupRow | SubnetRow, translation: Translation, revision: int

@@ -1,7 +1,8 @@
 """Records changes of Neutron's objects in the outbox, in the transaction that makes them (C19).
 
 A row has a kind and an id, never a payload: the syncer reads the present state when it writes. Only these functions
-insert rows; the driver calls them in precommit hooks and PRECOMMIT events, never after the commit.
+insert rows; the driver calls them in precommit hooks, PRECOMMIT events and while rows are flushed, never after the
+commit.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import ColumnElement, and_, insert, select
 
-from holdfast.openstack.tables import FLOATING_IPS, OUTBOX
+from holdfast.openstack.tables import FLOATING_IPS, OUTBOX, RULES
 
 
 class Changed(StrEnum):
@@ -40,3 +41,21 @@ def record_port_of(session: Any, floating_port: str) -> None:
     query = select(columns.fixed_port_id).where(columns.floating_port_id == floating_port)
     for port in session.execute(query).scalars().all():
         record(session, Changed.PORT, port)
+
+
+def record_groups_with_rules_for(session: Any, address_group: str) -> None:
+    """Record the security groups that have a rule for an address group."""
+    _record_groups(session, RULES.c.remote_address_group_id == address_group)
+
+
+def record_groups_that_admit(session: Any, group: str) -> None:
+    """Record the other security groups that have a rule for the members of this one. When it is deleted, so are these
+    rules: by the database, without an event."""
+    _record_groups(session, and_(RULES.c.remote_group_id == group, RULES.c.security_group_id != group))
+
+
+def _record_groups(session: Any, having: ColumnElement[bool]) -> None:
+    """Record the security groups that have such a rule."""
+    query = select(RULES.c.security_group_id).where(having).distinct().order_by(RULES.c.security_group_id)
+    for group in session.execute(query).scalars().all():
+        record(session, Changed.RULES, group)

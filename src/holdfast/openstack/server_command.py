@@ -15,7 +15,13 @@ class CalicoOptions(NamedTuple):
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    user: str = ""
+    password_file: str = ""
     config: str = ""
+
+
+_TLS = ("etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file")
+"""With any of them networking-calico speaks TLS, and so does Holdfast."""
 
 
 def calico_options(get: Callable[[str], Any]) -> CalicoOptions:
@@ -24,7 +30,7 @@ def calico_options(get: Callable[[str], Any]) -> CalicoOptions:
     if isinstance(endpoints, str):
         endpoints = [each.strip() for each in endpoints.split(",")]
     if not endpoints:
-        scheme = "https" if get("etcd_ca_cert_file") else "http"
+        scheme = "https" if any(map(get, _TLS)) else "http"
         endpoints = [f"{scheme}://{get('etcd_host') or 'localhost'}:{get('etcd_port') or 2379}"]
     return CalicoOptions(
         endpoints=tuple(endpoints),
@@ -32,6 +38,8 @@ def calico_options(get: Callable[[str], Any]) -> CalicoOptions:
         ca_file=get("etcd_ca_cert_file") or "",
         cert_file=get("etcd_cert_file") or "",
         key_file=get("etcd_key_file") or "",
+        user=get("etcd_username") or "",
+        password_file=get("etcd_password_file") or "",
         config=get("holdfast_config") or "",
     )
 
@@ -59,6 +67,8 @@ def _store(options: CalicoOptions) -> Iterator[tuple[str, str]]:
         ("store.ca_file", options.ca_file),
         ("store.cert_file", options.cert_file),
         ("store.key_file", options.key_file),
+        ("store.user", options.user),
+        ("store.password_file", options.password_file),
     ):
         if value:
             yield name, value

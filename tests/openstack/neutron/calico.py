@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.testing.real.neutron import NeutronFleet
-from tests.openstack.neutron.felix import ENDPOINTS, POLICIES, SUBNETS
+from tests.openstack.neutron.felix import ENDPOINTS, MIGRATIONS, POLICIES, SUBNETS
 
 RESOURCES = "/calico/resources/v3/projectcalico.org/"
 _GROUP = "sg.projectcalico.org/openstack-"
 _NUMBERS = {"tcp": 6, "udp": 17}
+LIMIT = {"direction": "egress", "max_kbps": 1000, "max_burst_kbps": 2000}
+"""The only QoS rule of the Neutron that is described here."""
+QOS = {"egressBandwidth": 1_000_000, "egressBurst": 4_294_967_296, "egressPeakrate": 2_000_000}
 
 
 def fill(fleet: NeutronFleet) -> None:
@@ -37,9 +40,36 @@ def _objects(fleet: NeutronFleet) -> Iterator[tuple[str, Any]]:
         name = f"ossg.default.{group['id']}"
         yield POLICIES + name, _resource("NetworkPolicy", name, _policy(group), namespace="openstack")
     networks = {each["id"]: each for each in fleet.get("networks")}
+    floating = {each["port_id"]: each for each in fleet.get("floatingips")}
     for port in fleet.get("ports"):
         if port["device_owner"].startswith("compute:"):
-            yield endpoint(port, subnets, groups, networks[port["network_id"]])
+            yield from _port(port, subnets, groups, networks[port["network_id"]], floating.get(port["id"]))
+
+
+def _port(port: Any, subnets: Any, groups: Any, network: Any, floating: Any) -> Iterator[tuple[str, Any]]:
+    """The endpoint of a port and, while it migrates, the migration and the endpoint at its target."""
+    key, found = endpoint(port, subnets, groups, network)
+    if floating:
+        nat = {"internalIP": floating["fixed_ip_address"], "externalIP": floating["floating_ip_address"]}
+        found["spec"]["ipNATs"] = [nat]
+    if port["qos_policy_id"]:
+        found["spec"]["qosControls"] |= QOS
+    yield key, found
+    if target := port["binding:profile"].get("migrating_to"):
+        at_target = {**port, "binding:host_id": target}
+        key, arriving = endpoint(at_target, subnets, groups, network)
+        name = arriving["metadata"]["name"]
+        yield MIGRATIONS + name, _resource("LiveMigration", name, _migration(port, at_target), namespace="openstack")
+        yield key, arriving
+
+
+def _migration(*places: Any) -> dict[str, Any]:
+    """The two places of a migrating port."""
+    found = {}
+    for name, port in zip(("source", "target"), places, strict=True):
+        ids = {"workloadID": f"openstack/{port['device_id']}", "endpointID": port["id"], "orchestratorID": "openstack"}
+        found[name] = {"workloadEndpoint": {"hostname": port["binding:host_id"], **ids}}
+    return found
 
 
 def _resource(kind: str, name: str, spec: Any, **metadata: Any) -> dict[str, Any]:
@@ -98,7 +128,8 @@ def endpoint(port: Any, subnets: Any, groups: Any, network: Any) -> tuple[str, A
     for group in port["security_groups"]:
         labels[_GROUP + group] = groups[group]["name"]
         labels[f"sg-name.projectcalico.org/openstack-{groups[group]['name']}"] = group
-    annotations = {"openstack.projectcalico.org/network-id": port["network_id"]}
+    about = "openstack.projectcalico.org/"
+    annotations = {f"{about}network-id": port["network_id"], f"{about}fqdn": port["dns_assignment"][0]["fqdn"]}
     metadata = {"namespace": "openstack", "labels": labels, "annotations": annotations}
     return ENDPOINTS + name, _resource("WorkloadEndpoint", name, _spec(port, subnets), **metadata)
 

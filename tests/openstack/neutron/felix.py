@@ -39,6 +39,16 @@ class Cloud:
         now = (datetime.now(UTC) - late).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.fleet.put_key(f"{_FELIX}/{host}/status", {"time": now, "uptime": 1.0, "first_update": False})
 
+    def register_agent(self, host: str) -> None:
+        """Make the agent of a host as networking-calico does, through RabbitMQ: no server is needed."""
+        columns = "id, agent_type, `binary`, topic, host, admin_state_up, created_at, started_at"
+        values = f"UUID(), 'Calico per-host agent (felix)', 'calico-felix', 'N/A', '{host}', 1"
+        later = "UTC_TIMESTAMP() + INTERVAL 1 HOUR"  # alive for as long as a test takes, however slow this machine is
+        now = f"UTC_TIMESTAMP(), UTC_TIMESTAMP(), {later}, '{{}}', 0"
+        self.fleet.sql(
+            f"INSERT INTO agents ({columns}, heartbeat_timestamp, configurations, `load`) VALUES ({values}, {now})"
+        )
+
     def agent(self, host: str) -> Any:
         return next(iter(self.fleet.get(f"agents?host={host}")), {})
 
@@ -47,6 +57,13 @@ class Cloud:
         device = {"device_id": str(uuid.uuid4()), "device_owner": "compute:nova"}
         body = {"network_id": self.network["id"], "binding:host_id": host or self.host, **device, **more}
         return self.fleet.post("ports", body)
+
+    def outside(self) -> Any:
+        """Create an external network with a subnet for floating IPs."""
+        outside = self.fleet.post("networks", {"name": "outside", "router:external": True})
+        cidr = f"172.24.{self.number}.0/24"
+        self.fleet.post("subnets", {"network_id": outside["id"], "ip_version": 4, "cidr": cidr})
+        return outside
 
     def show(self, port: Any) -> Any:
         return self.fleet.get(f"ports/{port['id']}")

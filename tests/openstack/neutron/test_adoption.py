@@ -1,8 +1,12 @@
-"""Moving from networking-calico: its etcd is left alone until it is adopted, and then only what is wrong is written."""
+"""Moving from networking-calico: its etcd is left alone until it is adopted, and then only what is wrong is written.
+
+What networking-calico wrote is here as recorded, or is written by a real one: see `networking_calico`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +14,8 @@ import pytest
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.neutron import NeutronFleet
-from tests.openstack.neutron import calico
-from tests.openstack.neutron.felix import Cloud
+from tests.openstack.neutron import calico, networking_calico
+from tests.openstack.neutron.felix import ENDPOINTS, MIGRATIONS, Cloud
 
 _EVERYTHING = "/calico/"
 _WITHOUT_OBJECTS = ("/calico/openstack/", "/calico/compaction/")
@@ -20,11 +24,13 @@ _REASON = "--reason=we move from networking-calico"
 
 
 class CalicoCloud(Cloud):
-    """A Neutron that networking-calico served: ports of both families, a group with rules, and its etcd."""
+    """A Neutron that networking-calico served, with objects of every kind, and its etcd."""
 
-    def __init__(self, fleet: NeutronFleet) -> None:
+    def __init__(self, fleet: NeutronFleet, fill: Callable[[NeutronFleet], None]) -> None:
         super().__init__(fleet, 1, agent=False)
-        self._register_agent()
+        self.target = f"{self.host}-target"
+        for host in (self.host, self.target):
+            self.register_agent(host)
         v6 = {"cidr": "fd00::/64", "ip_version": 6, "network_id": self.network["id"]}
         modes = {"ipv6_ra_mode": "dhcpv6-stateful", "ipv6_address_mode": "dhcpv6-stateful"}
         fleet.post("subnets", {**v6, **modes})
@@ -38,21 +44,37 @@ class CalicoCloud(Cloud):
             fleet.post("security-group-rules", {"security_group_id": group, "direction": "ingress", **rule})
         self.right = [self.port(security_groups=[group]) for _ in range(3)]
         self.right.append(self.port(allowed_address_pairs=[{"ip_address": "10.1.0.99"}]))
+        self.right.append(self.port(port_security_enabled=False, security_groups=[], dns_name="vm1"))
+        self.right.append(self._limited())
+        self.right.append(self._floating())
+        self.right.append(self._migrating())
         self.wrong = self.port()
         self.leaked = {**self.wrong, "id": "11111111-2222-3333-4444-555555555555"}
-        calico.fill(fleet)
+        fleet.keystone.projects["p"] = {"name": "demo", "parent_id": "default"}
+        fill(fleet)
         stored = self.endpoint(self.wrong)
         self._put(self.wrong, {**stored, "spec": {**stored["spec"], "ipv4Gateway": "192.0.2.1"}})
         self._put(self.leaked, {**stored, "spec": {**stored["spec"], "endpoint": self.leaked["id"]}})
 
-    def _register_agent(self) -> None:
-        """The agent of the host, as Felix's reports through RabbitMQ made it."""
-        columns = "id, agent_type, `binary`, topic, host, admin_state_up, created_at, started_at"
-        values = f"UUID(), 'Calico per-host agent (felix)', 'calico-felix', 'N/A', '{self.host}', 1"
-        now = "UTC_TIMESTAMP(), UTC_TIMESTAMP(), UTC_TIMESTAMP(), '{}', 0"
-        self.fleet.sql(
-            f"INSERT INTO agents ({columns}, heartbeat_timestamp, configurations, `load`) VALUES ({values}, {now})"
-        )
+    def _limited(self) -> Any:
+        policy = self.fleet.post("qos/policies", {"name": "slow"})
+        self.fleet.post(f"qos/policies/{policy['id']}/bandwidth_limit_rules", calico.LIMIT)
+        return self.port(qos_policy_id=policy["id"])
+
+    def _floating(self) -> Any:
+        port, outside = self.port(), self.outside()
+        router = self.fleet.post("routers", {"name": "r", "external_gateway_info": {"network_id": outside["id"]}})
+        self.fleet.put(f"routers/{router['id']}/add_router_interface", {"subnet_id": self.subnet["id"]})
+        address = port["fixed_ips"][0]["ip_address"]
+        body = {"floating_network_id": outside["id"], "port_id": port["id"], "fixed_ip_address": address}
+        self.fleet.post("floatingips", body)
+        return port
+
+    def _migrating(self) -> Any:
+        port = self.port()
+        self.fleet.post(f"ports/{port['id']}/bindings", {"host": self.target})
+        self.fleet.put(f"ports/{port['id']}", {"binding:profile": {"migrating_to": self.target}})
+        return port
 
     def _put(self, port: Any, value: Any) -> None:
         key = self.endpoint_key(port)
@@ -67,13 +89,15 @@ class CalicoCloud(Cloud):
 @pytest.fixture
 def calico_cloud(fleet: NeutronFleet, other_etcd: EtcdCluster) -> Iterator[CalicoCloud]:
     with fleet.empty(other_etcd):
-        yield CalicoCloud(fleet)
+        yield CalicoCloud(fleet, networking_calico.fill if networking_calico.PATH in os.environ else calico.fill)
+        fleet.keystone.projects.clear()
 
 
 @fault(
     "C41",
     without="holdfast.server.identity.judge:IdentityJudge._is_empty",
     by="tests.server.syncer.without_protection:always_empty",
+    sees=(AssertionError, "nothing was written"),
 )
 def test_C41_an_etcd_of_networking_calico_is_left_alone_until_adopted_and_only_repaired_then(
     calico_cloud: CalicoCloud,
@@ -98,6 +122,10 @@ def test_C41_an_etcd_of_networking_calico_is_left_alone_until_adopted_and_only_r
     after = cloud.revisions()
     rewritten = {key for key, revision in before.items() if after.get(key) != revision}
     assert rewritten == {cloud.endpoint_key(cloud.wrong)}
+    for port in cloud.right:
+        assert cloud.endpoint(port) is not None
+    migrating = cloud.endpoint_key(cloud.right[-1], cloud.target)
+    assert {migrating, migrating.replace(ENDPOINTS, MIGRATIONS)} <= before.keys()
 
     code, shown = fleet.operator("gate", "allow", "syncer/witness", "--once", "--yes", "--reason=it was leaked")
     assert code == 0, shown

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from holdfast.testing.fault import fault
 from holdfast.testing.real.neutron import NeutronFleet, RefusedByNeutron
-from holdfast.testing.real.processes import children, wait_until
+from holdfast.testing.real.processes import children
 from tests.openstack.neutron.felix import MIGRATIONS, POLICIES, SUBNETS, Cloud
-
-
-def _server(fleet: NeutronFleet) -> int:
-    """The pid of `holdfast server`, which neutron-periodic-workers started."""
-    config = str(fleet.home / "holdfast.yaml").encode()
-
-    def find() -> list[int]:
-        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_server(path, config)]
-
-    wait_until(lambda: bool(find()), "holdfast server runs", within=120)
-    return find()[0]
-
-
-def _is_server(process: Path, config: bytes) -> bool:
-    try:
-        words = process.joinpath("cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return config in words and b"holdfast.cli" in words
+from tests.openstack.neutron.server_process import frozen, server_pid
 
 
 def _tree(pid: int) -> list[int]:
@@ -44,24 +24,11 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-@contextlib.contextmanager
-def _frozen(fleet: NeutronFleet, worker: str) -> Iterator[None]:
-    """A worker that stands still; so does the supervisor, which would replace it."""
-    pids = [_server(fleet), fleet.worker_pid(worker)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in reversed(pids):
-            os.kill(pid, signal.SIGCONT)
-
-
 def test_C19_a_server_killed_before_it_wrote_what_was_committed_loses_nothing(cloud: Cloud) -> None:
     deleted, changed = cloud.port(), cloud.port()
     cloud.stored(deleted)
     before = cloud.stored(changed)
-    server = _server(cloud.fleet)
+    server = server_pid(cloud.fleet)
     for pid in (server, cloud.fleet.worker_pid("syncer")):  # the supervisor would replace the stopped worker
         os.kill(pid, signal.SIGSTOP)
 
@@ -78,7 +45,7 @@ def test_C19_a_server_killed_before_it_wrote_what_was_committed_loses_nothing(cl
     cloud.stored(made)
     cloud.eventually(lambda: cloud.endpoint(deleted) is None, "the deleted endpoint is gone")
     cloud.eventually(lambda: cloud.stored(changed)["spec"].get("allowedIps") == [f"{pair}/32"], "the pair is stored")
-    assert _server(cloud.fleet) != server
+    assert server_pid(cloud.fleet) != server
 
 
 @pytest.fixture
@@ -92,13 +59,13 @@ def stopped_api(cloud: Cloud) -> Iterator[NeutronFleet]:
     fleet.start_api()
 
 
-@fault("C19", without="holdfast.openstack.outbox:record")
+@fault("C19", without="holdfast.openstack.outbox:record", sees=(AssertionError, "the endpoint is stored"))
 def test_C19_an_api_killed_after_its_commit_loses_nothing(cloud: Cloud, stopped_api: NeutronFleet) -> None:
     stopped_api.start_api()
     port = cloud.port()
     stopped_api.api.kill_tree()
 
-    cloud.eventually(lambda: cloud.endpoint(port) is not None, "the endpoint is stored", within=30)
+    cloud.eventually(lambda: cloud.endpoint(port) is not None, "the endpoint is stored", within=90)
 
 
 def test_a_port_whose_status_neutron_cannot_write_does_not_keep_others_from_theirs(cloud: Cloud) -> None:
@@ -129,7 +96,12 @@ def test_C24_a_status_from_a_host_that_the_port_is_not_on_is_ignored(cloud: Clou
     assert cloud.show(port)["status"] == "DOWN"
 
 
-@fault("C24", without="holdfast.openstack.bound_host:is_bound_to", returns=True)
+@fault(
+    "C24",
+    without="holdfast.openstack.bound_host:is_bound_to",
+    returns=True,
+    sees=(AssertionError, r"\(reached, status\) == \(False, "),
+)
 def test_C24_a_status_that_was_decided_before_the_port_moved_does_not_reach_it(cloud: Cloud) -> None:
     """A status worker that stood still between its decision and its write, while the port went to another host."""
     target = f"{cloud.host}-target"
@@ -139,7 +111,7 @@ def test_C24_a_status_that_was_decided_before_the_port_moved_does_not_reach_it(c
     cloud.up(port, target)
     cloud.eventually(lambda: cloud.show(port)["status"] == "ACTIVE", "the port is ACTIVE at its new host")
 
-    with _frozen(cloud.fleet, "endpoint-status"):
+    with frozen(cloud.fleet, "endpoint-status"):
         reached = cloud.fleet.set_port_status(port["id"], cloud.host, "ERROR")
         status = cloud.show(port)["status"]
 
@@ -150,6 +122,7 @@ def test_C24_a_status_that_was_decided_before_the_port_moved_does_not_reach_it(c
     "C31",
     without="holdfast.openstack.observed:NeutronObserved._with_status",
     by="tests.openstack.neutron.without_protection:as_recorded",
+    sees=(AssertionError, "the port is ACTIVE again"),
 )
 def test_C31_a_port_that_neutron_set_down_is_active_again_while_felix_reports_it_up(
     cloud: Cloud, tested_server: Callable[[], None]
@@ -159,11 +132,11 @@ def test_C31_a_port_that_neutron_set_down_is_active_again_while_felix_reports_it
     cloud.up(port)
     cloud.eventually(lambda: cloud.show(port)["status"] == "ACTIVE", "the port is ACTIVE")
 
-    with _frozen(cloud.fleet, "endpoint-status"):
+    with frozen(cloud.fleet, "endpoint-status"):
         cloud.fleet.put(f"ports/{port['id']}", {"binding:profile": {"changed": "yes"}})
         assert cloud.show(port)["status"] == "DOWN"
 
-    cloud.eventually(lambda: cloud.show(port)["status"] == "ACTIVE", "the port is ACTIVE again", within=30)
+    cloud.eventually(lambda: cloud.show(port)["status"] == "ACTIVE", "the port is ACTIVE again", within=90)
 
 
 def test_C24_C31_a_live_migration_keeps_the_source_and_tells_nova_once(cloud: Cloud) -> None:
@@ -227,7 +200,7 @@ def test_a_port_deleted_by_raw_sql_leaves_etcd_with_the_next_resync(cloud: Cloud
     cloud.eventually(lambda: cloud.endpoint(port) is None, "the database witnessed the delete")
 
 
-@fault("C41", without="holdfast.openstack.mirror:expect_delete")
+@fault("C41", without="holdfast.openstack.mirror:expect_delete", sees=(AssertionError, "all three are gone"))
 def test_C41_a_delete_of_what_no_resync_has_recorded_yet_reaches_etcd(cloud: Cloud, stopped_api: NeutronFleet) -> None:
     """The objects are as networking-calico left them: stored and wanted, without mirror rows."""
     stopped_api.start_api()
@@ -243,7 +216,7 @@ def test_C41_a_delete_of_what_no_resync_has_recorded_yet_reaches_etcd(cloud: Clo
     fleet.delete(f"subnets/{cloud.subnet['id']}")
 
     try:
-        cloud.eventually(lambda: not any(fleet.store(key) for key in keys), "all three are gone", within=30)
+        cloud.eventually(lambda: not any(fleet.store(key) for key in keys), "all three are gone", within=90)
     finally:
         for key in keys:  # without the protection they are held for ever
             fleet.delete_key(key)

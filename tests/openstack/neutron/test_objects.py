@@ -82,17 +82,20 @@ def test_rules_of_every_kind_are_written_as_networking_calico_writes_them(cloud:
     assert group.spec()["selector"] == has.format(group.id)
 
 
-def test_a_rule_with_an_address_group_allows_its_addresses_after_a_resync(cloud: Cloud) -> None:
+def test_a_rule_with_an_address_group_allows_the_addresses_that_are_in_it(cloud: Cloud) -> None:
     group = Group(cloud)
     addresses = cloud.fleet.post("address-groups", {"name": "offices", "addresses": ["192.0.2.0/25"]})
     group.allow("ingress", "IPv4", remote_address_group_id=addresses["id"])
-    (rule,) = group.stored("ingress", 1)
-    assert rule["source"] == {"nets": ["192.0.2.0/25"]}
+    path = f"address-groups/{addresses['id']}"
 
-    cloud.fleet.put(f"address-groups/{addresses['id']}/add_addresses", {"addresses": ["203.0.113.0/24"]})
-    cloud.fleet.resync()
+    def allowed() -> list[str]:
+        return [network for rule in group.spec().get("ingress", ()) for network in rule["source"]["nets"]]
 
-    assert group.spec()["ingress"][0]["source"] == {"nets": ["192.0.2.0/25", "203.0.113.0/24"]}
+    cloud.eventually(lambda: allowed() == ["192.0.2.0/25"], "the rule is stored")
+    cloud.fleet.put(f"{path}/add_addresses", {"addresses": ["203.0.113.0/24"]})
+    cloud.eventually(lambda: allowed() == ["192.0.2.0/25", "203.0.113.0/24"], "the added address is allowed")
+    cloud.fleet.put(f"{path}/remove_addresses", {"addresses": ["192.0.2.0/25"]})
+    cloud.eventually(lambda: allowed() == ["203.0.113.0/24"], "the removed address is no longer allowed")
 
 
 def test_a_deleted_security_group_leaves_etcd(cloud: Cloud) -> None:
@@ -102,6 +105,17 @@ def test_a_deleted_security_group_leaves_etcd(cloud: Cloud) -> None:
     cloud.fleet.delete(f"security-groups/{group.id}")
 
     cloud.eventually(lambda: not group.spec(), "the policy is gone")
+
+
+def test_a_deleted_group_takes_the_rules_of_other_groups_for_its_members_with_it(cloud: Cloud) -> None:
+    group, remote = Group(cloud), Group(cloud, "remote")
+    group.allow("ingress", "IPv4", remote_group_id=remote.id)
+    group.allow("ingress", "IPv4", protocol="esp")
+    group.stored("ingress", 2)
+
+    cloud.fleet.delete(f"security-groups/{remote.id}")
+
+    assert group.stored("ingress", 1) == _sorted({"ipVersion": 4, "protocol": 50})
 
 
 @pytest.fixture
@@ -137,6 +151,16 @@ def test_address_pairs_of_both_families_are_allowed_and_a_prefix_is_left_out(clo
     cloud.eventually(lambda: not cloud.stored(port)["spec"].get("allowedIps"), "the pairs are gone")
 
 
+@pytest.mark.parametrize("name", [{}, {"dns_name": "vm1"}], ids=["unnamed", "named"])
+def test_the_name_that_neutron_assigns_to_a_port_is_an_annotation(
+    cloud: Cloud, two_families: Any, name: dict[str, str]
+) -> None:
+    port = cloud.port(**name)
+
+    annotations = cloud.stored(port)["metadata"]["annotations"]
+    assert annotations["openstack.projectcalico.org/fqdn"] == cloud.show(port)["dns_assignment"][0]["fqdn"]
+
+
 def test_a_port_without_port_security_has_no_group(cloud: Cloud) -> None:
     port = cloud.port(port_security_enabled=False, security_groups=[])
 
@@ -158,9 +182,7 @@ def test_renamed_networks_and_subnets_and_their_routes_reach_etcd(cloud: Cloud) 
 
 
 def test_a_floating_ip_is_mapped_to_the_address_that_it_is_associated_with(cloud: Cloud) -> None:
-    fleet, number = cloud.fleet, cloud.number
-    outside = fleet.post("networks", {"name": "outside", "router:external": True})
-    fleet.post("subnets", {"network_id": outside["id"], "ip_version": 4, "cidr": f"172.24.{number}.0/24"})
+    fleet, outside = cloud.fleet, cloud.outside()
     router = fleet.post("routers", {"name": "r", "external_gateway_info": {"network_id": outside["id"]}})
     fleet.put(f"routers/{router['id']}/add_router_interface", {"subnet_id": cloud.subnet["id"]})
     first, second = cloud.port(), cloud.port()

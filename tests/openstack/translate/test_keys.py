@@ -78,7 +78,8 @@ def test_keys_lead_back_to_their_resource(region: Region) -> None:
         (b"/calico/resources/v3/projectcalico.org/networkpolicies/openstack/ossg.default.", BadReason.OTHER_KIND),
         (b"/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/h-holdfast-w-e", BadReason.OTHER_KIND),
         (b"/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/odd", BadReason.STRANGE_KEY),
-        (b"/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/-openstack-d-p", BadReason.STRANGE_KEY),
+        (b"/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/-holdfast-d-p", BadReason.STRANGE_KEY),
+        (b"/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/-openstack-d", BadReason.STRANGE_KEY),
         (b"/calico/resources/v3/projectcalico.org/nodes/n", BadReason.OTHER_KIND),
         (b"\xff", BadReason.OTHER_KIND),
     ],
@@ -88,6 +89,14 @@ def test_keys_of_others_are_named_and_not_taken_for_ours(key: bytes, reason: Bad
     found = resource_at(key, HERE)
     assert isinstance(found, Bad)
     assert (found.key, found.reason) == (key, reason)
+
+
+def test_an_endpoint_that_networking_calico_wrote_for_a_port_without_a_host_belongs_to_that_port() -> None:
+    key = ENDPOINT.prefix(HERE) + HOME.removeprefix(ENDPOINT.prefix(HERE) + b"compute--1")
+
+    assert resource_at(key, HERE) == NeutronResource("port", PORT)
+    assert wanted_now(key, port(bindings=(bound(""),)), HERE) is None
+    assert wanted_now(key, port(), HERE) == HOME
 
 
 def test_a_deleted_port_is_wanted_nowhere() -> None:

@@ -1,4 +1,4 @@
-"""Neutron's tables in SQLite, with Holdfast's beside them: for tests and benchmarks that need no Neutron.
+"""Neutron's tables in SQLite or MariaDB, with Holdfast's beside them: for tests and benchmarks that need no Neutron.
 
     database = NeutronDatabase(open_engine(database_url("sqlite:////tmp/x.db")))
     network = database.add("networks", id="n1", name="private")
@@ -15,15 +15,20 @@ from typing import Any
 
 from sqlalchemy import Engine, Table, delete, event, insert, text, update
 
+from holdfast.inventory.sql.engine import is_mysql
 from holdfast.openstack import tables as t
 
 _NEUTRON = [each for each in vars(t).values() if isinstance(each, Table) and not each.name.startswith("holdfast_")]
 _MIRROR = (
-    "CREATE TABLE holdfast_mirror (key BLOB PRIMARY KEY, resource TEXT NOT NULL, revision INTEGER NOT NULL, "
-    "gone_at DATETIME, port_id TEXT REFERENCES ports (id) ON DELETE SET NULL, "
-    "group_id TEXT REFERENCES securitygroups (id) ON DELETE SET NULL, "
-    "subnet_id TEXT REFERENCES subnets (id) ON DELETE SET NULL)"
+    "CREATE TABLE holdfast_mirror ({key} PRIMARY KEY, resource VARCHAR(64) NOT NULL, revision BIGINT NOT NULL, "
+    "gone_at DATETIME, port_id {id} REFERENCES ports (id) ON DELETE SET NULL, "
+    "group_id {id} REFERENCES securitygroups (id) ON DELETE SET NULL, "
+    "subnet_id {id} REFERENCES subnets (id) ON DELETE SET NULL)"
 )
+_ID = "VARCHAR(36)"
+_NUMBERS = {"standard_attr_id", "revision_number", "ip_version", "order", "port_range_min", "port_range_max"}
+_NUMBERS |= {"max_kbps", "max_burst_kbps", "max_kpps", "max_burst_kpps"}
+_NUMBERS |= {"admin_state_up", "port_security_enabled", "enable_dhcp", "stateful"}
 
 
 class NeutronDatabase:
@@ -32,11 +37,14 @@ class NeutronDatabase:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._numbers = itertools.count(1)
-        event.listen(engine, "connect", _set_up)
+        is_mariadb = is_mysql(engine)
+        if not is_mariadb:
+            event.listen(engine, "connect", _set_up)
+        mirror = _MIRROR.format(key="`key` VARBINARY(767)" if is_mariadb else "key BLOB", id=_ID)
         with engine.begin() as connection:
             for table in _NEUTRON:
-                connection.execute(text(_ddl(table)))
-            connection.execute(text(_MIRROR))
+                connection.execute(text(_mariadb_ddl(table) if is_mariadb else _ddl(table)))
+            connection.execute(text(mirror))
         t.METADATA.create_all(engine)
         with engine.begin() as connection:
             connection.execute(text("ALTER TABLE holdfast_identity ADD COLUMN settled INTEGER NOT NULL DEFAULT 0"))
@@ -88,6 +96,22 @@ class NeutronDatabase:
 def _ddl(table: Table) -> str:
     columns = (f'"{each.name}"{" PRIMARY KEY" if each.name == "id" else ""}' for each in table.columns)
     return f"CREATE TABLE {table.name} ({', '.join(columns)})"
+
+
+def _mariadb_ddl(table: Table) -> str:
+    """With types, and with an index on each column that names a row: what Neutron's own tables have."""
+    columns = [f"`{each.name}` {_type(table, each.name)}" for each in table.columns]
+    keys = [f"PRIMARY KEY (`{each.name}`)" for each in table.columns if each.name == "id"]
+    keys += [f"KEY (`{each.name}`)" for each in table.columns if each.name.endswith("_id")]
+    return f"CREATE TABLE {table.name} ({', '.join(columns + keys)}) CHARACTER SET utf8mb3"
+
+
+def _type(table: Table, column: str) -> str:
+    if column in _NUMBERS or (table is t.STANDARD and column == "id"):
+        return "BIGINT"
+    if column.endswith(("_at", "_timestamp")):
+        return "DATETIME"
+    return _ID if column == "id" or column.endswith("_id") else "VARCHAR(255)"
 
 
 def _set_up(connection: Any, _record: Any) -> None:

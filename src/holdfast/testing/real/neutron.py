@@ -4,7 +4,8 @@
         network = fleet.post("networks", {"name": "private"})
 
 Requests carry their project and roles in headers that the API trusts: everything listens on loopback only. `nova`
-records the events that Neutron sends to Nova. Felix is played by the tests, which write its keys.
+records the events that Neutron sends to Nova, `keystone` names projects. Felix is played by the tests, which write its
+keys.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.testing.real.etcd import EtcdCluster
+from holdfast.testing.real.openstack_peers import Keystone, Nova
 from holdfast.testing.real.processes import Process, Unavailable, folder, reserved_ports, run, tool, wait_until
 from holdfast.testing.real.servers import QUICK
 
 _PATIENCE = 240.0
 _HEADERS = {"X-User-Id": "u", "X-Project-Id": "p", "X-Roles": "admin,service", "Content-Type": "application/json"}
-_BARE = ("add_router_interface", "add_addresses")
+_BARE = ("add_router_interface", "add_addresses", "remove_addresses")
 """Actions whose body stands under no name."""
 _PIPELINE = "noauth = cors http_proxy_to_wsgi request_id catch_errors keystonecontext extensions neutronapiapp_v2_0"
 
-_CONFIG = """
+CONFIG = """
 [DEFAULT]
 state_path = {home}/state
 auth_strategy = noauth
+dns_domain = example.org.
 core_plugin = ml2
 service_plugins = router,qos
 transport_url = fake://
@@ -59,13 +60,28 @@ lock_path = {home}/state/lock
 type_drivers = local,flat
 tenant_network_types = local
 mechanism_drivers = holdfast
-extension_drivers = port_security,qos
+extension_drivers = port_security,qos,dns
+[keystone_authtoken]
+auth_url = http://127.0.0.1:{keystone}
+username = {user}
+password = {password}
+user_domain_name = Default
+project_name = service
+project_domain_name = Default
 [nova]
 auth_type = none
 endpoint = http://127.0.0.1:{nova}/v2.1
 [calico]
 holdfast_config = {home}/holdfast.yaml
 max_ingress_connections_per_port = 4711
+"""
+
+_API = """from neutron.wsgi.api import application
+from sqlalchemy.orm import configure_mappers
+
+# Neutron 29 answers 500 if the first request of a process is PUT /ports: get_port() uses Port.port_forwardings, which
+# SQLAlchemy makes with the first object.
+configure_mappers()
 """
 
 
@@ -105,41 +121,6 @@ class MariaDb:
         shutil.copytree(folder, self._home)
 
 
-class Nova:
-    """Records the events that Neutron sends to Nova."""
-
-    def __init__(self, port: int) -> None:
-        events: list[dict[str, Any]] = []
-
-        class NovaRequestHandler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                events.extend(body.get("events", ()))
-                answer = json.dumps({"events": [{**each, "code": 200} for each in body.get("events", ())]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name in the base class
-                return
-
-        self.events = events
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), NovaRequestHandler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def names(self, port: str) -> list[str]:
-        """The names of the events about a port, in order."""
-        return [each["name"] for each in self.events if each.get("tag") == port]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
 class RefusedByNeutron(Exception):
     """An answer of Neutron that is not a success."""
 
@@ -150,23 +131,25 @@ class NeutronFleet:
     def __init__(self, home: Path, venv: Path, cluster: EtcdCluster, ports: Sequence[int]) -> None:
         self.home, self._venv, self._cluster = home, venv, cluster
         self._migrated = home / "migrated"
-        database, api, nova = ports
+        database, api, nova, keystone = ports
         self._api = f"http://127.0.0.1:{api}/v2.0/"
         self._database = database
         self.database = MariaDb(home / "db", database)
-        self.nova = Nova(nova)
-        self._configure(nova, cluster)
+        self.nova, self.keystone = Nova(nova), Keystone(keystone)
+        self._configure(nova, keystone, cluster)
         self.api = Process(self._api_command(api), log=home / "api.log", orphaned=signal.SIGINT)
         command = [str(venv / "bin" / "neutron-periodic-workers"), "--config-file", str(home / "neutron.conf")]
         self.workers = Process(command, log=home / "workers.log", orphaned=signal.SIGTERM)
 
-    def _configure(self, nova: int, cluster: EtcdCluster) -> None:
-        home = self.home
+    def _configure(self, nova: int, keystone: int, cluster: EtcdCluster) -> None:
+        home, user = self.home, {"user": Keystone.user, "password": Keystone.password}
         self._configure_server(cluster, "server-state")
-        home.joinpath("neutron.conf").write_text(_CONFIG.format(home=home, database=self._database, nova=nova))
+        ports = {"database": self._database, "nova": nova, "keystone": keystone}
+        home.joinpath("neutron.conf").write_text(CONFIG.format(home=home, **ports, **user))
         paste = (self._venv / "etc" / "neutron" / "api-paste.ini").read_text()
         pipeline = re.sub(r"^noauth = cors http_proxy_to_wsgi request_id.*$", _PIPELINE, paste, flags=re.MULTILINE)
         home.joinpath("api-paste.ini").write_text(pipeline)
+        home.joinpath("api.py").write_text(_API)
 
     def _configure_server(self, cluster: EtcdCluster, state: str) -> None:
         settings = {
@@ -202,7 +185,7 @@ class NeutronFleet:
             "--need-app",
             "--die-on-term",
         ]
-        where = ["--http-socket", f"127.0.0.1:{port}", "--module", "neutron.wsgi.api:application"]
+        where = ["--http-socket", f"127.0.0.1:{port}", "--pythonpath", str(self.home), "--module", "api:application"]
         mercy = ["--worker-reload-mercy", "2", "--buffer-size", "65535"]
         env = [f"OS_NEUTRON_CONFIG_DIR={self.home}", "OS_NEUTRON_CONFIG_FILES=neutron.conf"]
         return [tool("env"), *env, str(self._venv / "bin" / "pyuwsgi"), *where, *options, *mercy]
@@ -275,6 +258,7 @@ class NeutronFleet:
             if process.alive:
                 process.kill_tree()
         self.nova.close()
+        self.keystone.close()
 
     def _serves(self) -> bool:
         try:
@@ -304,7 +288,7 @@ class NeutronFleet:
         data = None if body is None else json.dumps(body if plural in _BARE else {single: body}).encode()
         request = urllib.request.Request(self._api + path, data, _HEADERS, method=method)  # noqa: S310 -- loopback
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 -- loopback
+            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310 -- loopback
                 found = json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             log = f"; the API's log ends: {self.api.output[-3000:]}" if error.code >= 500 else ""
@@ -367,15 +351,20 @@ class NeutronFleet:
 
     def revisions(self, prefix: str) -> dict[str, int]:
         """The revisions at which keys under a prefix were written last."""
-        return {key: revision for key, (_, revision) in self._entries(prefix).items()}
+        return {key: revision for key, (_, revision) in self._entries(prefix, keys_only=True).items()}
 
-    def _entries(self, prefix: str) -> dict[str, tuple[bytes, int]]:
-        start, end = prefix.encode(), prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
-        pairs = (
-            self._cluster.members[0].ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end)}).get("kvs", ())
-        )
+    def count(self, prefix: str) -> int:
+        """The number of keys under a prefix."""
+        return int(self._range(prefix, count_only=True).get("count", 0))
+
+    def _entries(self, prefix: str, **options: bool) -> dict[str, tuple[bytes, int]]:
+        pairs = self._range(prefix, **options).get("kvs", ())
         unpacked = ((base64.b64decode(each["key"]).decode(), each) for each in pairs)
-        return {key: (base64.b64decode(each["value"]), int(each["mod_revision"])) for key, each in unpacked}
+        return {key: (base64.b64decode(each.get("value", "")), int(each["mod_revision"])) for key, each in unpacked}
+
+    def _range(self, prefix: str, **options: bool) -> dict[str, Any]:
+        start, end = prefix.encode(), prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
+        return self._cluster.members[0].ask("/v3/kv/range", {"key": _b64(start), "range_end": _b64(end), **options})
 
     def revision(self) -> int:
         """The present revision of etcd."""
@@ -437,9 +426,17 @@ class NeutronFleet:
             "import sys; from holdfast.openstack.plugin import NeutronPlugin; "
             "print(NeutronPlugin([sys.argv[1]]).set_port_status(*sys.argv[2:]))"
         )
-        config = str(self.home / "neutron.conf")
-        printed = run([str(self._venv / "bin" / "python"), "-c", program, config, port, host, status])
+        printed = self.python(program, str(self.home / "neutron.conf"), port, host, status)
         return printed.split()[-1] == "True"
+
+    def python(self, program: str, *words: str) -> str:
+        """Run a Python program in Neutron's environment. Returns what it printed."""
+        return run([str(self._venv / "bin" / "python"), "-c", program, *words])
+
+    @property
+    def store_endpoint(self) -> str:
+        """The URL of etcd."""
+        return self._cluster.endpoints[0]
 
     def holdfast(self, *words: str) -> str:
         """Run a command of the operator that reads Neutron, from its environment."""
@@ -466,7 +463,7 @@ def neutron(etcd: Callable[[], EtcdCluster]) -> Iterator[NeutronFleet]:
     venv = os.environ.get("TEST_OPENSTACK_VENV")
     if not venv:
         raise Unavailable("Neutron is run by `make test-openstack` only")
-    with folder() as home, reserved_ports(3) as ports:
+    with folder() as home, reserved_ports(4) as ports:
         fleet = NeutronFleet(home, Path(venv), etcd(), ports)
         try:
             fleet.start()
