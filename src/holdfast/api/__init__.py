@@ -1,1 +1,1 @@
-"""HTTP API of a daemon: read-only documents under `/api/v1`, with an OpenAPI document. `app` builds it."""
+"""HTTP API of a daemon: documents, events and changes under `/api/v1`, and the dashboard. `app` builds it."""
