@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import COMMANDS, main
-from holdfast.model.base.time import Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Brake, Change, Closed, Op, Owned, PauseGate, Synced, SyncGate, one_kind
 from tests.reconcile.pauses import a_pause
 
@@ -94,6 +94,41 @@ def test_completion_is_for_holdfast(shell: str) -> None:
     assert "_HOLDFAST_COMPLETE" in CliRunner().invoke(main, ["completion", shell]).output
 
 
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_every_command_takes_a_configuration_file(path: tuple[str, ...]) -> None:
+    help_text = CliRunner().invoke(main, [*path, "--help"]).output
+    needs_none = path[0] in ("completion", "version") or "Commands:" in help_text
+    assert ("  --config " in help_text) or needs_none
+
+
+def test_the_default_runtime_folder_is_that_of_the_file_that_config_names(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(f"paths: {{runtime: {tmp_path}/named}}\n")
+    for words in (["status"], ["explain", "host", "r1"], ["gate", "list"], ["get", "workers"], ["plan"]):
+        told = CliRunner().invoke(main, [*words, "--config", str(file)])
+        assert told.exit_code == 3, words
+        assert f"no Holdfast daemon is running in {tmp_path}/named" in told.output
+
+
+def test_no_list_of_commands_cuts_a_sentence() -> None:
+    for path in commands():
+        listed = CliRunner().invoke(main, [*path, "--help"], terminal_width=80).output.partition("Commands:")[2]
+        assert "..." not in listed, path
+
+
+@pytest.mark.parametrize("kind", ["host", "hosts", "policies", "health-checks"])
+def test_explain_takes_a_kind_in_the_plural(kind: str, tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["explain", kind, "r1", "--runtime", str(tmp_path)])
+    assert told.exit_code == 3
+    assert "no Holdfast daemon is running" in told.output
+
+
+def test_explain_of_an_unknown_kind_names_those_that_there_are() -> None:
+    told = CliRunner().invoke(main, ["explain", "pod", "r1"])
+    assert told.exit_code == 2
+    assert "unknown kind 'pod': name one of backend, endpoint, flow, frontend, " in told.output
+
+
 # Gates and the commands that they name
 
 
@@ -109,7 +144,7 @@ def refusals() -> Iterator[Closed]:
         (SyncGate({"db": Synced(NOW)}), ""),
         (SyncGate({"db": Synced(NOW, 7, ("/bad/key",))}), "db"),
     ]:
-        yield _closed(sync.judge(delete(source), tally, 40, NOW))
+        yield _closed(sync.judge(delete(source), tally, 40, NOW + Duration(minutes=2)))
     brake: Brake[int, str] = Brake("routes/brake", one_kind("routes"))
     yield _closed(brake.judge(delete("db"), tally, 40, NOW))
     yield _closed(brake.judge(delete("db"), tally, 200, NOW))
@@ -151,6 +186,8 @@ def _tells_what_opens(node: ast.AST) -> bool:
         return any(isinstance(target, ast.Name) and target.id == "opens" for target in node.targets)
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id == "Closed"
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "opened_by"
     return isinstance(node, ast.keyword) and node.arg == "opens"
 
 
@@ -158,3 +195,12 @@ def test_no_gate_in_any_package_names_a_command_that_does_not_exist() -> None:
     named = {(file, name) for file, text in openings() for name in re.findall(r"holdfast ([a-z][a-z-]*)", text)}
     assert {name for _, name in named} >= {"resume", "source"}
     assert {(file, name) for file, name in named if name not in COMMANDS} == set()
+
+
+def test_a_command_of_an_extra_that_is_not_installed_says_what_to_install() -> None:
+    without = "import sys; sys.modules['sqlalchemy'] = None; from holdfast.cli import main; main()"
+    command = [sys.executable, "-c", without, "inventory", "init"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "this needs sqlalchemy, which is not installed here: install the package holdfast-server" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.runtime.control import ControlServer, Declined, Handler, Request, Unanswered, Who
+from holdfast.runtime.control import Declined, Handler, Request, Unanswered, Who
+from tests.cli.control_sockets import control_sockets
 
 
 def supervisor(name: str, *, hangs: bool) -> dict[str, Handler]:
@@ -35,26 +33,9 @@ def supervisor(name: str, *, hangs: bool) -> dict[str, Handler]:
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Path]:
     """A runtime folder with the sockets of ctl-1, whose elector hangs, and of ctl-2, which leads."""
-    ready, done, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
-
-    async def serve() -> None:
-        async with AsyncExitStack() as stack:
-            for name, hangs in (("ctl-1", True), ("ctl-2", False)):
-                (tmp_path / name).mkdir()
-                server = ControlServer(tmp_path / name / "server.sock", supervisor(name, hangs=hangs))
-                await stack.enter_async_context(server)
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(30)
-    try:
-        yield tmp_path
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join(30)
-        loop.close()
+    servers = {name: supervisor(name, hangs=hangs) for name, hangs in (("ctl-1", True), ("ctl-2", False))}
+    with control_sockets(tmp_path, servers) as folder:
+        yield folder
 
 
 def holdfast(runtime: Path, *words: str) -> Result:
@@ -67,7 +48,7 @@ def test_step_down_reaches_the_leader_beside_a_server_that_hangs_and_a_refusal_i
 
 
 def test_a_request_to_another_server_goes_by_the_one_that_answers(runtime: Path) -> None:
-    told = holdfast(runtime, "restart", "syncer", "--server", "ctl-9", "--reason", "stuck")
+    told = holdfast(runtime, "restart", "worker", "syncer", "--server", "ctl-9", "--reason", "stuck")
     assert (told.exit_code, told.stderr) == (4, "Error: ctl-2 keeps the leadership\n")
 
 
@@ -78,4 +59,4 @@ def test_a_worker_that_does_not_answer_has_not_refused_and_is_3(runtime: Path) -
 
 def test_an_unknown_kind_names_the_servers_too() -> None:
     told = CliRunner().invoke(main, ["get", "NOSUCH"])
-    assert (told.exit_code, "frontends, servers\n" in told.stderr) == (2, True)
+    assert (told.exit_code, "frontends, servers, workers" in told.stderr) == (2, True)

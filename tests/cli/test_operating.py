@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from holdfast.cli import main
 from holdfast.lab.scenes.agent import LabAgent
 from holdfast.lab.scenes.stage import Lab
 from holdfast.testing.real.processes import Unavailable, tool
@@ -63,6 +66,19 @@ def test_the_dataplane_follows_the_list(lab: Routes) -> None:
     for done in ("replace 10.28.1.0/26", "create 2001:db8::/64", "delete 10.28.12.0/26"):
         lab.until_recorded(f"{done}: applied")
     assert "delete 10.28.12.0/26" in lab.holdfast("history", "10.28.12.0/26").stdout
+
+
+def test_plan_without_a_worker_shows_all_that_plan(lab: Routes) -> None:
+    shown = lab.holdfast("plan")
+    assert (shown.exit_code, "routes: in sync" in shown.output) == (0, True), shown.output
+    assert json.loads(lab.holdfast("plan", "-o", "json").stdout)["routes"]["objects"] == []
+
+
+def test_the_events_of_a_document_are_those_of_the_page(lab: Routes) -> None:
+    documents = json.loads(lab.holdfast("events", "--worker", "routes", "-o", "json").stdout)
+    lines = lab.holdfast("events", "--worker", "routes").stdout.splitlines()
+    assert documents
+    assert [one["sentence"] in line for one, line in zip(documents, lines, strict=True)] == [True] * len(documents)
 
 
 def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: Routes) -> None:
@@ -139,7 +155,7 @@ def test_a_pause_can_expire(lab: Routes) -> None:
     assert "until" in lab.holdfast("pause", "worker", "routes", "--for", "1s", "--reason", "tea").stderr
     lab.want(some(11))
     lab.until_routes_are(some(11))
-    assert lab.holdfast("pause", "worker", "routes", "--for", "soon", "--reason", "tea").exit_code == 4
+    assert lab.holdfast("pause", "worker", "routes", "--for", "soon", "--reason", "tea").exit_code == 2
     assert lab.holdfast("resume", "worker", "routes").output == "Error: worker routes is not paused\n"
 
 
@@ -160,7 +176,7 @@ def test_a_missing_list_is_waited_for(lab: Routes) -> None:
 
     def waits() -> bool:
         shown = lab.worker()
-        told = lab.holdfast("sync", "routes").stderr
+        told = lab.holdfast("reconcile", "routes").stderr
         return told == "routes compares everything again\n" and shown is not None and "waiting" in shown.state
 
     lab.until(waits, "it waits")
@@ -255,3 +271,66 @@ def family(ancestor: int) -> list[int]:
     for pid in found:
         found += children.get(pid, [])
     return found
+
+
+def test_workers_are_listed_by_daemon(lab: Routes) -> None:
+    assert lab.holdfast("get", "workers", "-o", "name").stdout == "lab/seed\nlab/routes\n"
+    (document,) = json.loads(lab.holdfast("get", "worker", "lab/routes", "-o", "json").stdout)
+    assert (document["daemon"], document["name"]) == ("lab", "routes")
+
+
+def test_an_intent_shows_who_and_why_and_its_gate_what_it_holds(lab: Routes) -> None:
+    assert lab.holdfast("get", "gates").stderr == "no gate holds anything\n"
+    assert lab.holdfast("pause", "worker", "routes", "--reason", "new disk").exit_code == 0
+    lab.want(dict(list(ALL.items())[1:]))
+
+    def held() -> bool:
+        return "lab/routes/intent" in lab.holdfast("get", "gates").stdout
+
+    lab.until(held, "the pause holds a change")
+    (gate,) = json.loads(lab.holdfast("get", "gates", "-o", "json").stdout)
+    assert (gate["held"], gate["opens"]) == (1, "holdfast resume worker routes")
+    intents = json.loads(lab.holdfast("get", "intents", "-o", "json").stdout)
+    assert ("pause", "new disk") in [(one["what"], one["why"]) for one in intents]
+    assert lab.holdfast("resume", "worker", "routes").exit_code == 0
+
+
+def test_workers_are_shown_as_yaml_but_have_no_orphans(lab: Routes) -> None:
+    shown = lab.holdfast("get", "workers", "-o", "yaml")
+    assert (shown.exit_code, [one["name"] for one in yaml.safe_load(shown.stdout)]) == (0, ["seed", "routes"])
+    assert lab.holdfast("get", "workers", "--orphaned").exit_code == 2
+
+
+def test_names_are_completed_in_the_shell(lab: Routes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_PATHS_RUNTIME", str(lab.runtime))
+    assert completed("get", "worker", "") == ["routes"]
+    assert completed("reconcile", "r") == ["routes"]
+    assert completed("pause", "worker", "r") == ["routes"]
+    assert completed("reconcile", "x") == []
+
+
+def test_what_cannot_be_asked_completes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_PATHS_RUNTIME", str(tmp_path))
+    assert completed("reconcile", "r") == []
+    assert completed("explain", "host", "r") == []
+
+
+def test_names_of_the_inventory_are_completed_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that completed its own words started another one, and so on."""
+    monkeypatch.setenv("HOLDFAST_PATHS_RUNTIME", str(tmp_path))
+    monkeypatch.setenv("HOLDFAST_INVENTORY_DATABASE", f"sqlite:///{tmp_path}/inventory.db")
+    (tmp_path / "hosts.yaml").write_text(
+        "- {kind: host, name: r1}\n- {kind: host, name: r2}\n- {kind: host, name: x}\n"
+    )
+    for words in (["inventory", "init"], ["apply", "-f", str(tmp_path / "hosts.yaml")]):
+        assert CliRunner().invoke(main, words).exit_code == 0
+    assert completed("explain", "host", "r") == ["r1", "r2"]
+    assert completed("get", "hosts", "x") == ["x"]
+
+
+def completed(*words: str) -> list[str]:
+    """The names that bash is offered for the last word."""
+    line = " ".join(["holdfast", *words])
+    environ = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    told = CliRunner().invoke(main, [], env=environ, prog_name="holdfast")
+    return [one.partition(",")[2] for one in told.stdout.splitlines() if one]

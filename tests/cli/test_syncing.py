@@ -27,6 +27,7 @@ from holdfast.testing.real.servers import ServerGroup, server_group
 from tests.chaos.harness import answer
 
 ENDPOINTS = 30
+OBJECTS_IN_STORE = ENDPOINTS + 2  # host r1, and one more host of a test
 NAME = "holdfast-w7-eth0"
 
 
@@ -96,7 +97,10 @@ def endpoint(number: int, gateway: str = "10.28.0.1") -> str:
     return f"- {{kind: endpoint, network: red, spec: {spec}}}\n"
 
 
-FLEET = "- {kind: network, name: red, spec: {prefixes: [10.28.0.0/16]}}\n" + "".join(map(endpoint, range(ENDPOINTS)))
+FLEET = (
+    "- {kind: host, name: r1, spec: {}}\n"
+    "- {kind: network, name: red, spec: {prefixes: [10.28.0.0/16]}}\n" + "".join(map(endpoint, range(ENDPOINTS)))
+)
 
 
 UNHURRIED = {
@@ -196,7 +200,7 @@ def test_a_dry_run_of_resync_changes_nothing(site: ServerHarness) -> None:
     site.meddle(3, None)
     for _ in range(2):
         looked = json.loads(site.ask("resync", "--dry-run", "-o", "json").stdout)
-        assert (looked["dry_run"], looked["create"], looked["looked"]) == (True, 1, ENDPOINTS + 1)
+        assert (looked["dry_run"], looked["create"], looked["looked"]) == (True, 1, OBJECTS_IN_STORE)
     assert site.ask("resync").exit_code == 0
 
 
@@ -285,13 +289,13 @@ def test_an_emptied_database_deletes_nothing_until_an_operator_allows_it(site: S
     with site.engine.begin() as connection:
         connection.execute(OBJECTS.delete())
     held = json.loads(site.ask("resync", "-o", "json").stdout)
-    assert (held["delete"], held["held"]) == (ENDPOINTS + 1, ENDPOINTS + 1)
+    assert (held["delete"], held["held"]) == (OBJECTS_IN_STORE, OBJECTS_IN_STORE)
     shown = site.ask("diff", "inventory", "--network", "red")
     assert shown.stderr.splitlines()[-1] == f"network red: {ENDPOINTS} of {ENDPOINTS} endpoints would be deleted (100%)"
-    assert site.held == {"witness": ENDPOINTS + 1}, "no delete of it was recorded"
+    assert site.held == {"witness": OBJECTS_IN_STORE}, "no delete of it was recorded"
     allowed = site.ask("gate", "allow", "syncer/witness", "--once", "--yes", "--reason", "the site is closed")
     assert allowed.exit_code == 0, allowed.stderr
-    wait_until(lambda: site.held == {"brake": ENDPOINTS + 1}, "they are too many")
+    wait_until(lambda: site.held == {"brake": OBJECTS_IN_STORE}, "they are too many")
     wait_until(lambda: "held by brake" in site.ask("status").stdout, "status says that somebody is needed")
     status = site.ask("status")
     assert re.search(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from holdfast.cli.common.config_flags import checked, configuration_flags, effective
+from holdfast.cli.common.config_flags import checked, configuration_flags, effective, print_warnings
 from holdfast.cli.common.control_socket import answer, label, no_daemon, roles, runtime_flag
-from holdfast.cli.common.format import output_flag
+from holdfast.cli.common.format import DOCUMENTS, output_flag, print_document
 from holdfast.config import FlagValue, Loaded
 from holdfast.config.loading.reload import FieldChange, Reload
 from holdfast.config.output.show import as_json, as_table, as_yaml
@@ -28,7 +27,7 @@ def config() -> None:
     """Check, show and reload the configuration."""
 
 
-@config.command()
+@config.command(short_help="Check the configuration, with its files.")
 @click.argument("file", required=False)
 @configuration_flags
 def check(file: str | None, config_file: str | None, settings: Sequence[FlagValue]) -> None:
@@ -57,10 +56,11 @@ def _verdict(loaded: Loaded) -> str:
 def show(origin: bool, output: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Show the configuration in effect."""
     loaded = effective(config_file, settings)
+    print_warnings(loaded)
     click.echo(_FORMATS[output](loaded, origin=origin), nl=False)
 
 
-@config.command()
+@config.command(short_help="Reload the configuration of all daemons here.")
 @click.argument("daemon", required=False)
 @output_flag
 @runtime_flag
@@ -68,7 +68,8 @@ def reload(daemon: str | None, output: str, runtime: Path) -> None:
     """Reload the configuration of all daemons here, or of DAEMON (server, agent, balancer).
 
     Lists for each daemon which changed fields are applied now and which need a restart. An invalid configuration is
-    refused, and the running one stays. Exits with 1 if it was refused or a worker has not confirmed it.
+    refused, and the running one stays; the other daemons are reloaded all the same. Exits with 1 if a daemon refused it
+    or a worker has not confirmed it, with 3 if a daemon does not answer.
     """
     here = roles(runtime)
     if not here:
@@ -76,13 +77,28 @@ def reload(daemon: str | None, output: str, runtime: Path) -> None:
     names = [role for role in here if daemon in (None, label(role), role.rpartition("/")[2])]
     if not names:
         raise click.ClickException(f"no daemon {daemon!r} here: name one of {', '.join(map(label, here))}")
-    results = {role: msgspec.convert(answer(runtime, role, Request("reload")), Reload) for role in names}
-    if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(results), indent=2))
+    results = {role: _reloaded(runtime, role) for role in names}
+    reloaded = {role: result for role, result in results.items() if isinstance(result, Reload)}
+    if output in DOCUMENTS:
+        print_document(msgspec.to_builtins(reloaded), output)
     else:
-        for role, result in results.items():
+        for role, result in reloaded.items():
             click.echo("\n".join(render(label(role), result)))
-    raise click.exceptions.Exit(NOT_CONFIRMED if any(one.unconfirmed for one in results.values()) else 0)
+    failed = {role: result for role, result in results.items() if not isinstance(result, Reload)}
+    for role, error in failed.items():
+        click.echo(f"Error: {label(role)}: {error.message}", err=True)
+    codes = {error.exit_code for error in failed.values()}
+    if any(result.unconfirmed for result in reloaded.values()):
+        codes.add(NOT_CONFIRMED)
+    raise click.exceptions.Exit(min(codes, default=0))
+
+
+def _reloaded(runtime: Path, role: str) -> Reload | click.ClickException:
+    """Reload one daemon. What it refuses, with a file of its own, says nothing about the others."""
+    try:
+        return msgspec.convert(answer(runtime, role, Request("reload")), Reload)
+    except click.ClickException as error:
+        return error
 
 
 def render(name: str, result: Reload) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,22 @@ from holdfast.cli.common.control_socket import (
     roles,
     runtime_flag,
 )
-from holdfast.cli.common.format import output_flag
+from holdfast.cli.common.format import (
+    DOCUMENTS,
+    fitted,
+    output_flag,
+    print_document,
+    terminal_width,
+    watch_flags,
+    watchable,
+)
 from holdfast.cli.explain.inventory import change_lines, query
 from holdfast.model.control.decision import Decision
 from holdfast.runtime.control import Request
 from holdfast.runtime.daemon.other_histories import ServerHistory
 
 _OTHERS_WITHIN = 12.0
+_INDENT = len("11-19 21:10:27.123Z  ")
 
 
 @click.command()
@@ -37,6 +47,7 @@ _OTHERS_WITHIN = 12.0
 )
 @output_flag
 @runtime_flag
+@watchable
 def history(key: str | None, name: str | None, last: int, output: str, runtime: Path) -> None:
     """Show decisions: what was changed or held, when, by which worker, and why.
 
@@ -49,17 +60,59 @@ def history(key: str | None, name: str | None, last: int, output: str, runtime: 
     keys = [key] if inventory is None else [one["key"] for one in inventory["store"]]
     notes: dict[str, None] = {}
     found = decisions(runtime, keys, last, notes)
-    if output == "json":
-        click.echo(json.dumps([one.document for one in found[-last:]], indent=2))
+    if output in DOCUMENTS:
+        print_document([one.document for one in found[-last:]], output)
     else:
         lines = [(one.decision.time.isoformat(), line(one.decision, one.server)) for one in found]
         lines = sorted([*lines, *(change_lines(inventory) if inventory else ())])[-last:]
         for _, text in lines:
-            click.echo(text)
+            _echo(text)
         if not lines:
             click.echo("no decisions" + (f" about {key}" if key else "") + " are recorded", err=True)
     for note in notes:
         click.echo(note, err=True)
+
+
+@click.command()
+@click.option("-n", "--last", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Number of lines.")
+@click.option("--worker", help="Only decisions of workers of this name.")
+@output_flag
+@watch_flags
+@runtime_flag
+def events(last: int, worker: str | None, output: str, watch: bool, interval: float, runtime: Path) -> None:
+    """Show the newest decisions of the daemons here; with -w also those that follow, until Ctrl-C.
+
+    With -w, -o json prints one decision per line. `holdfast history` has those of other servers, too, and finds the
+    decisions about one object.
+    """
+    if not roles(runtime):
+        raise no_daemon(runtime)
+    shown: set[Decision] = set()
+    while True:
+        found = sorted(_here(runtime, None, last, {}), key=lambda one: one.decision.time)
+        fresh = [one.decision for one in found if worker in (None, one.decision.worker)]
+        _print_events([one for one in fresh[-last:] if one not in shown], output, as_they_come=watch)
+        shown = set(fresh)
+        if not watch:
+            return
+        time.sleep(interval)
+
+
+def _print_events(found: Sequence[Decision], output: str, *, as_they_come: bool) -> None:
+    documents = [Recorded(one).document for one in found]
+    if output == "json" and as_they_come:
+        for document in documents:
+            click.echo(json.dumps(document))
+    elif output in DOCUMENTS:
+        print_document(documents, output)
+    else:
+        for one in found:
+            _echo(line(one))
+
+
+def _echo(text: str) -> None:
+    for part in fitted(text, terminal_width(), _INDENT):
+        click.echo(part)
 
 
 @dataclass(frozen=True)

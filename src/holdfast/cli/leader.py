@@ -5,7 +5,6 @@ Reads etcd directly. `holdfast step-down` asks the leader's server to hand over.
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from holdfast.cli.common.control_socket import (
     send_command,
 )
 from holdfast.cli.common.etcd import EtcdOptions, store_flags
-from holdfast.cli.common.format import output_flag, short
+from holdfast.cli.common.format import DOCUMENTS, fitted, output_flag, print_document, short, terminal_width, watchable
 from holdfast.cli.common.terms import last_known, stale_term
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
@@ -33,7 +32,9 @@ from holdfast.store.api import Store
 from holdfast.store.servers import unrenewed_s
 
 NO_LEADER = 1
-_TAKEN_OVER_WITHIN = 20.0
+_TAKEN_OVER_WITHIN = 30.0
+_END = 57
+"""Column at which the reason of an end begins."""
 
 
 class LeaderView(msgspec.Struct, frozen=True):
@@ -50,20 +51,23 @@ class LeaderView(msgspec.Struct, frozen=True):
 @click.option("-n", "--last", default=10, show_default=True, type=click.IntRange(min=0), help="Number of terms.")
 @output_flag
 @store_flags
+@watchable
 def leader(last: int, output: str, **given: str | None) -> None:
     """Show the current and former leaders. Reads etcd directly.
 
-    Exits with 1 if there is no leader, with 2 if etcd does not answer; then the last term known here is shown.
+    Exits with 1 if there is no leader, with 3 if etcd does not answer; then the last term known here is shown.
     """
     options = EtcdOptions(given)
     try:
         found = options.query(lambda store: read(store, options.region))
     except click.ClickException as error:
         raise CannotTell("; ".join([error.message, *last_known(runtime_folder(None))])) from error
-    if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+    if output in DOCUMENTS:
+        print_document(msgspec.to_builtins(found), output)
     else:
-        click.echo(render(found, last, datetime.now(UTC)), nl=False)
+        for line in render(found, last, datetime.now(UTC)).splitlines():
+            for part in fitted(line, terminal_width(), _END):
+                click.echo(part)
     raise click.exceptions.Exit(0 if found.leader else NO_LEADER)
 
 
@@ -105,25 +109,27 @@ def render(found: LeaderView, last: int, now: datetime) -> str:
 @click.option("--reason", required=True, help="Why; recorded with your name.")
 @runtime_flag
 def step_down(to: str | None, reason: str, runtime: Path) -> None:
-    """Hand leadership over to another server. Run it on the leader's machine.
+    """Hand leadership over to another server. Run it where a server runs; a leader elsewhere is asked through etcd.
 
     Refused, with exit code 4, if no other server can take over (holdfast get servers). With --to, other servers hold
-    back for some seconds; if NAME does not take over by then, any server may.
+    back for some seconds; if NAME does not take over by then, any server may. Exits with 1 if none leads within 30 s.
     """
-    leading = [one for one, about in electors(runtime).items() if about["phase"] == "leading"]
-    if not leading:
-        raise Refused("no server on this machine leads: run this where holdfast leader says")
-    click.echo(request_change(runtime, leading[0], "step-down", reason=reason, to=to), err=True)
-    click.echo(_next_leader(runtime, leading[0]), err=True)
+    here = electors(runtime)
+    if not here:
+        raise Refused("no server runs on this machine: run this where one runs (holdfast get servers)")
+    leading = next((one for one, about in here.items() if about["phase"] == "leading"), None)
+    asked = leading or next(iter(here))
+    command = "step-down" if leading else "step-down-elsewhere"
+    click.echo(request_change(runtime, asked, command, reason=reason, to=to), err=True)
+    click.echo(_next_leader(runtime, asked, before=here[asked]["leader"]), err=True)
 
 
-def _next_leader(runtime: Path, elector: str) -> str:
+def _next_leader(runtime: Path, elector: str, before: str) -> str:
     """Wait until another server leads, and return a sentence about it."""
-    before = time.monotonic()
-    while time.monotonic() - before < _TAKEN_OVER_WITHIN:
-        about = send_command(runtime, elector, "about")
-        took = time.monotonic() - before
-        if about["phase"] != "leading" and about["leader"] not in ("", about["name"]):
-            return f"{about['leader']} leads, {took:.1f} s later"
+    began = time.monotonic()
+    while time.monotonic() - began < _TAKEN_OVER_WITHIN:
+        leader, took = send_command(runtime, elector, "about")["leader"], time.monotonic() - began
+        if leader not in ("", before):
+            return f"{leader} leads, {took:.1f} s later"
         time.sleep(0.1)
-    return f"no other server leads after {_TAKEN_OVER_WITHIN:g} s: see holdfast get servers"
+    raise click.ClickException(f"no other server leads after {_TAKEN_OVER_WITHIN:g} s: see holdfast get servers")

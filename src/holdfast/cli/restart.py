@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.common.completion import complete_worker
 from holdfast.cli.common.control_socket import (
     Refused,
     answer,
@@ -23,19 +24,20 @@ _STARTED_WITHIN = 30.0
 
 
 @click.command()
-@click.argument("worker")
+@click.argument("kind", type=click.Choice(["worker"]), metavar="KIND")
+@click.argument("name", shell_complete=complete_worker)
 @click.option("--server", metavar="NAME", help="Server whose worker to restart. Default: the daemon on this machine.")
 @click.option("--reason", required=True, help="Why; recorded with your name.")
 @runtime_flag
-def restart(worker: str, server: str | None, reason: str, runtime: Path) -> None:
-    """Restart WORKER. It ends its current work first, and does not count as failed.
+def restart(kind: str, name: str, server: str | None, reason: str, runtime: Path) -> None:
+    """Restart worker NAME. It ends its current work first, and does not count as failed.
 
     With --server, the request goes through etcd, by any server of this machine.
     """
     if server is not None and not _runs_here(runtime, server):
-        _restart_elsewhere(runtime, server, worker, reason)
+        _restart_elsewhere(runtime, server, name, reason)
     else:
-        _restart_here(runtime, worker if server is None else f"{server}/{worker}", reason)
+        _restart_here(runtime, name if server is None else f"{server}/{name}", reason)
 
 
 def _runs_here(runtime: Path, server: str) -> bool:

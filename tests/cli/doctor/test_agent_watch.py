@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.doctor import Severity
-from holdfast.cli.doctor.agent_watch import examine, watch
+from holdfast.cli.doctor.agent_watch import about_agent, watch
 
 
 @pytest.mark.parametrize(("rate", "severity"), [(0.0, Severity.GOOD), (10.0, Severity.GOOD), (10.1, Severity.WRONG)])
@@ -18,4 +18,4 @@ def test_more_than_ten_changes_of_other_kinds_per_second_do_not_fit_mesh_mode(ra
 
 
 def test_where_no_agent_runs_nothing_is_checked(tmp_path: Path) -> None:
-    assert list(examine(tmp_path)) == []
+    assert about_agent(tmp_path) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER
 from holdfast.model.calico.host import HOST
 from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.runtime.caller import this_user
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server.election.identity import IdentityCheck
 from holdfast.store.api import NoSpace
@@ -45,7 +47,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     folder.mkdir()
     monkeypatch.setenv("HOLDFAST_PATHS_STATE", str(folder))
-    monkeypatch.setenv("SUDO_USER", "ada")
+    monkeypatch.setenv("SUDO_USER", "ada")  # proves nothing, and is not recorded
     return folder
 
 
@@ -309,7 +311,7 @@ def assert_adopted(member: EtcdMember, state: Path, epoch: int) -> None:
     assert after == before, "the memory is the server's: a command run as root would take it away from it"
     well = doctor(member.url)
     assert complaints(well) == []
-    assert f"epoch {epoch}, adopted by ada: “restored it”" in well.output
+    assert f"epoch {epoch}, adopted by {this_user()}: “restored it”" in well.output
     assert look(member.url, state) is StoreVerdict.OURS
     again = adopt(member.url)
     assert again.exit_code == 1
@@ -357,3 +359,20 @@ def test_adopting_needs_a_reason(state: Path) -> None:
     refused = CliRunner().invoke(main, ["store", "adopt"])
     assert refused.exit_code == 2
     assert "Missing option '--reason'" in refused.output
+
+
+def test_findings_are_a_document_too(member: EtcdMember, state: Path) -> None:
+    found = CliRunner().invoke(main, ["doctor", "--endpoints", member.url, "-o", "json"])
+    document = json.loads(found.stdout)
+    assert document["exit_code"] == found.exit_code == 0
+    assert {"etcd", "access", "keys"} <= {one["subject"] for one in document["findings"]}
+    assert {one["severity"] for one in document["findings"]} <= {"good", "note"}
+
+
+def test_a_broken_configuration_is_a_finding_and_stops_no_diagnosis(member: EtcdMember, tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("store: [")
+    found = doctor(member.url, flags=["--config", str(tmp_path / "broken.yaml")])
+    assert found.exit_code == 1
+    assert f"BAD   config     {tmp_path}/broken.yaml:1:9: is not YAML" in found.output
+    assert "; the defaults are checked instead\n" in found.output
+    assert "ok    etcd" in found.output

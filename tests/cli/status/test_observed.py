@@ -123,3 +123,11 @@ def test_unreadable_keys_of_both_workers_are_counted_however_few_are_named() -> 
     agents = said(1, {"alive": 1, "silent": 0}, bad=["/a: not JSON"], bad_total=30)
     both = {observed.AGENTS: agents, observed.ENDPOINTS: {**ENDPOINTS, "bad": ["/b: not JSON"], "bad_total": 30}}
     assert observed.lines(both)[-1].startswith("UNREADABLE     60   /a: not JSON, skipped")
+
+
+def test_a_leader_that_has_not_compared_all_reports_yet_is_not_healthy() -> None:
+    unknown = {**ENDPOINTS, "passes": 0, "total": 0}
+    view = StatusView([daemon(worker("peers"))], seen={observed.ENDPOINTS: unknown})
+    assert exit_code(view) == 3
+    assert "ENDPOINTS       –   not known before the new leader has compared all reports" in render(view, NOW)
+    assert exit_code(StatusView(view.reports, seen={observed.ENDPOINTS: {**unknown, "passes": 1}})) == 0

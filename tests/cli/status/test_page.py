@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import subprocess
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.cli.common.format import paint
 from holdfast.cli.common.terms import TermOnBoard
+from holdfast.cli.status import page
 from holdfast.cli.status.page import document, exit_code, is_healthy, render
 from holdfast.cli.status.problems import problems
 from holdfast.cli.status.view import StatusView, read_status
@@ -25,6 +27,7 @@ from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.daemon.report import DaemonReport, WorkerRecord, WorkerReport
 from holdfast.server.election.views import ElectorView, StoreSeen
+from holdfast.testing.fault import fault
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 
@@ -174,6 +177,21 @@ def lines_of(server: ElectorView) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("answering", "members", "sentence"),
+    [
+        (2, 3, "1 of 3 members of etcd does not answer; if 1 more member is lost, nothing can be written"),
+        (4, 5, "1 of 5 members of etcd does not answer; if 2 more members are lost, nothing can be written"),
+        (1, 3, "2 of 3 members of etcd do not answer; nothing can be written"),
+    ],
+)
+def test_a_lost_member_of_etcd_needs_action_although_all_goes_on(answering: int, members: int, sentence: str) -> None:
+    store = msgspec.structs.replace(ETCD, answering=answering, members=members)
+    view = StatusView(SERVER, servers=[msgspec.structs.replace(LEADS, store=store)])
+    assert [problem.sentence for problem in problems(view)] == [sentence]
+    assert exit_code(view) == 1
+
+
 def test_store_and_leader_to_the_letter() -> None:
     store = "STORE    etcd 3.5.16   3 of 3 members   rev 9,184,467   round trip 2 ms"
     led = "LEADER   ctl-1   term 9180022   2d13h   lease 13.2 of 15 s   followers: ctl-2 not ready, ctl-3 ready"
@@ -265,6 +283,31 @@ NOT_YET_KNOWN = {
 }
 
 
+@fault(
+    "C64",
+    without="holdfast.cli.status.page:exit_code",
+    returns=0,
+    sees=(AssertionError, r"codes == dict.fromkeys\(NOT_YET_KNOWN, 3\)"),
+)
+def test_C64_health_that_is_not_known_is_never_0() -> None:
+    codes = {name: page.exit_code(view) for name, (view, _shown) in NOT_YET_KNOWN.items()}
+    assert codes == dict.fromkeys(NOT_YET_KNOWN, 3)
+
+
+@fault(
+    "C64",
+    without="holdfast.cli.status.page:_deletes",
+    returns=[],
+    sees=(AssertionError, '"DELETED in the last hour endpoints 34,812 routes 40 hosts 3"'),
+)
+def test_C64_deletes_of_the_last_hour_are_shown_although_all_is_well_now() -> None:
+    deleted = {"ctl-1": {"endpoints": 34_812, "hosts": 3}, **{f"r1-0{n}": {"routes": 10} for n in range(1, 5)}}
+    shown = render(dataclasses.replace(HEALTHY, deletes=deleted), NOW, 80)
+    assert "DELETED  in the last hour   endpoints 34,812   routes 40   hosts 3" in shown
+    assert "by ctl-1, r1-01, r1-02, …   look: holdfast history" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(("view", "shown"), NOT_YET_KNOWN.values(), ids=NOT_YET_KNOWN)
 def test_health_that_is_not_known_is_3_and_is_shown(view: StatusView, shown: str) -> None:
     assert exit_code(view) == 3
@@ -294,7 +337,7 @@ def test_a_row_says_leading_only_for_the_term_that_leads() -> None:
 
 
 def table_row(view: StatusView) -> str:
-    return next(line for line in render(view, NOW).splitlines() if line.startswith("  elector"))
+    return next(line for line in render(view, NOW).splitlines() if line.startswith(("  elector", "ctl-1/elector")))
 
 
 def test_json_has_the_problems_with_the_commands_to_run() -> None:
@@ -381,3 +424,25 @@ def test_the_first_line_names_the_fleet_and_the_server_whose_view_it_is() -> Non
     first = render(view, NOW).splitlines()[0]
     assert first.endswith("Z   seen from ctl-2 (following)")
     assert "   fleet prod-ams   " in first
+
+
+def test_an_etcd_that_is_away_is_one_problem_however_many_workers_wait() -> None:
+    waits = worker("reporter", state="waiting: store", waiting_s=9.0)
+    agents = [daemon(worker("peers"), waits, role=f"r{number}") for number in range(1, 7)]
+    error = "store is unreachable: http://[::1]:2379 does not answer in time"
+    servers = [
+        msgspec.structs.replace(one, store=None, store_error=error, phase="following", leader="ctl-3")
+        for one in (LEADS, FOLLOWS)
+    ]
+    view = StatusView(agents, servers=servers)
+    found = problems(view)
+    assert [one.subject for one in found] == ["store", "store"]
+    assert found[0].sentence == f"does not answer ctl-1, ctl-2: {error}; programmed state stays"
+    assert found[1].sentence == (
+        "6 workers wait for it for up to 00:00:09: r1/reporter, r2/reporter, r3/reporter, r4/reporter, …; "
+        "programmed state stays"
+    )
+    assert not any(one.known for one in found)
+    assert exit_code(view) == 3
+    rows = [line for line in render(view, NOW).splitlines() if line.startswith("r")]
+    assert [row.split()[0] for row in rows] == [f"r{number}/reporter" for number in range(1, 7)], "one line each"

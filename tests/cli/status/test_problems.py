@@ -9,7 +9,7 @@ from holdfast.cli.status.page import agent_lines, exit_code, render
 from holdfast.cli.status.problems import agent_problems, problems
 from holdfast.cli.status.view import StatusView
 from holdfast.model.control.identity import StoreRefusal
-from holdfast.runtime.daemon.report import DaemonReport
+from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 WELL = AgentDetails(
@@ -33,6 +33,15 @@ def test_a_healthy_agent_is_one_line() -> None:
         "DAEMON              PULSE  STATE                   BACKLOG     LAG  RESTARTS 24h\n"
         "agent                   –  no workers\n"
     )
+
+
+def test_a_worker_that_says_held_and_names_nothing_is_not_green() -> None:
+    """C64: a balancer at the end of its warm-up, whose first write has not been confirmed."""
+    worker = WorkerReport("vips", 7, "running", "ok", "held: warm_up", 0.1, 0, 0.0, 0, crash_looping=False)
+    view = StatusView([DaemonReport("balancer", "1.2.3", 4_711, 0.6, [worker])], {"balancer/vips": []})
+    (problem,) = problems(view)
+    assert problem.sentence.startswith("held: warm_up; it does not say what it holds")
+    assert exit_code(view) == 3
 
 
 def test_a_source_that_is_silent_for_long_needs_action_and_says_what_it_keeps() -> None:
@@ -89,3 +98,16 @@ def test_a_history_that_cannot_be_pruned_needs_action() -> None:
     (problem,) = problems(StatusView([], pruning_fails="permission denied for table changes"))
     assert problem.sentence.startswith("old history of the inventory is not pruned, and grows: permission denied")
     assert (problem.needs_action, problem.inspect) == (True, "holdfast history history")
+
+
+def test_a_daemon_that_refused_its_configuration_needs_action_with_the_first_error() -> None:
+    refused = "lb.yaml:9:10: balancer.backends.b2.adress: is not a known field\nlb.yaml:13:13: bad\nlb.yaml:14:1: bad"
+    (problem,) = problems(StatusView([DaemonReport("balancer", "1.2.3", 1, 0.1, [], config_refused=refused)]))
+    assert problem.needs_action
+    assert problem.sentence == (
+        "the configuration was refused on reload, the running one stays: "
+        "lb.yaml:9:10: balancer.backends.b2.adress: is not a known field, and 2 more errors"
+    )
+    assert problem.inspect == "holdfast config check"
+    (problem,) = problems(StatusView([DaemonReport("balancer", "1.2.3", 1, 0.1, [], config_refused="a: bad\nb: bad")]))
+    assert problem.sentence.endswith("a: bad, and another error")

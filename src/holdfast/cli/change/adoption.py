@@ -52,12 +52,12 @@ def inventory() -> None:
 @configuration_flags
 def init(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Create the inventory's tables, or upgrade them."""
-    with session(config_file, settings) as opened:
+    with session(config_file, settings, create=True) as opened:
         migrate(opened.engine)
     click.echo("the inventory's tables are up to date", err=True)
 
 
-@inventory.command()
+@inventory.command(short_help="Assign this database to the fleet of the store.")
 @click.option("--reason", required=True, help="Why this inventory is the right one; recorded with your name.")
 @configuration_flags
 def assign(reason: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
@@ -73,7 +73,7 @@ def assign(reason: str, config_file: str | None, settings: Sequence[FlagValue]) 
     click.echo(f"this inventory belongs to fleet {found.fleet}: “{reason}”", err=True)
 
 
-@inventory.command()
+@inventory.command(short_help="Choose the side that is right after a restore.")
 @click.option("--keep", type=click.Choice(["store", "inventory"]), help="The side that is right; the other follows it.")
 @click.option("--reason", default="", help="Why; recorded with your name. Required with --keep.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

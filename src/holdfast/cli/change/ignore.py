@@ -9,11 +9,11 @@ import click
 
 from holdfast.cli.change.inventory import control_session, kind_named
 from holdfast.cli.common.config_flags import configuration_flags
-from holdfast.cli.common.etcd import operator
 from holdfast.config import FlagValue
 from holdfast.inventory.edit.ignored import IgnoredEditor
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
+from holdfast.runtime.caller import this_user
 from holdfast.server.syncer.keys import RegionKeys
 
 
@@ -51,7 +51,7 @@ def ignore(
             ignored.end(meant)
             click.echo(f"{layout.show(meant)} is no longer ignored", err=True)
         else:
-            ignored.add(meant, who=operator(), why=(reason or "").strip())
+            ignored.add(meant, who=this_user(), why=(reason or "").strip())
             shown = layout.show(meant)
             click.echo(f"{shown} is ignored; end it with: holdfast ignore {shown} --stop", err=True)
 

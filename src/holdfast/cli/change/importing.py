@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from holdfast.cli.change.inventory import InventorySession, dry_run_flag, reason_flag, session
 from holdfast.cli.change.sides import Comparison, Difference, Divergence, Unusable, compare, requests, without_deleted
-from holdfast.cli.common.config_flags import configuration_flags
-from holdfast.cli.common.etcd import operator
+from holdfast.cli.common.config_flags import INVALID, UNREADABLE, configuration_flags
+from holdfast.cli.common.progress import progress
 from holdfast.config import FlagValue
 from holdfast.inventory.api import Row
 from holdfast.inventory.changes import WantedObject
@@ -23,6 +23,7 @@ from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import NEUTRON_LEADER
+from holdfast.runtime.caller import this_user
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.store.api import Entry, Store
 from holdfast.store.identity import ADOPT, StoreIdentity, read_identity
@@ -111,17 +112,12 @@ def compare_sides(
 
 def run_import(opened: InventorySession, wanted: Sequence[WantedObject], why: str, dry_run: bool) -> Imported:
     """Bring the requests in, or find out on a copy what that would do."""
-    if not dry_run:
-        return bring_in(opened.editor, wanted, who=operator(), why=why, progress=_progress(len(wanted)))
-    with scratch_copy(opened.engine) as copy:
-        editor = Editor(copy, opened.region, prefixes=opened.prefixes)
-        return bring_in(editor, wanted, who=operator(), why=why, progress=_progress(len(wanted)))
-
-
-def _progress(total: int) -> Callable[[int], None]:
-    if not sys.stderr.isatty():
-        return lambda _: None
-    return lambda done: click.echo(f"\r{done:,} of {total:,}", nl=done >= total, err=True)
+    with progress("objects", len(wanted)) as show:
+        if not dry_run:
+            return bring_in(opened.editor, wanted, who=this_user(), why=why, progress=show)
+        with scratch_copy(opened.engine) as copy:
+            editor = Editor(copy, opened.region, prefixes=opened.prefixes)
+            return bring_in(editor, wanted, who=this_user(), why=why, progress=show)
 
 
 def print_group(word: str, titles: Sequence[tuple[str, str]]) -> None:
@@ -142,19 +138,28 @@ def print_refused(refused: Sequence[tuple[WantedObject, str]], unusable: Sequenc
         click.echo(f"{'refused':<14} {one.title}: {one.why}")
 
 
-@click.command(name="import")
+@click.group(name="import", invoke_without_command=True)
 @click.option("--from-etcd", is_flag=True, help="Import from the configured etcd. The default, and the only source.")
 @dry_run_flag
 @reason_flag
 @configuration_flags
+@click.pass_context
 def import_objects(
-    from_etcd: bool, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
+    context: click.Context,
+    from_etcd: bool,
+    dry_run: bool,
+    reason: str,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
 ) -> None:
     """Bring the region's existing objects from the store into the inventory, as they are.
 
     Afterwards the syncer finds nothing to change in them. Objects that the inventory has already stay as they are.
-    What cannot be imported is listed with the reason, and the exit status is 1 then.
+    What cannot be imported is listed with the reason, and the exit status is 1 then. `holdfast import maglevd` is about
+    a file of maglevd instead.
     """
+    if context.invoked_subcommand is not None:
+        return
     with session(config_file, settings) as opened:
         found, reading = compare_sides(opened, watched_s=WATCHED_S)
         _refuse_other_fleet(opened, reading)
@@ -206,3 +211,27 @@ def _summary(found: Comparison) -> str:
     if found.not_ours:
         counts.append(f"{found.not_ours:,} other keys are not ours")
     return "; ".join(counts)
+
+
+@import_objects.command(short_help="Print a maglevd configuration as one of ours.")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def maglevd(file: Path) -> None:
+    """Print FILE, a configuration of vpp-maglev's maglevd, as a configuration of `holdfast balancer`.
+
+    Nothing is left out: every key that has no translation is reported with its line. Exits with 1 if the file cannot be
+    read, and with 2 if it cannot be translated.
+    """
+    from holdfast.balancer.services.maglevd.translate import translate
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        click.echo(f"{file}: cannot be read: {error.strerror}", err=True)
+        raise click.exceptions.Exit(UNREADABLE) from None
+    made = translate(str(file), data)
+    if made.rejected is not None:
+        click.echo(str(made.rejected), err=True)
+        raise click.exceptions.Exit(UNREADABLE if made.rejected.unreadable else INVALID)
+    for note in made.notes:
+        click.echo(f"note: {note}", err=True)
+    click.echo(made.text, nl=False)

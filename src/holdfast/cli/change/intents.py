@@ -1,9 +1,8 @@
-"""Commands to a running worker: pause, resume, sync, plan, gate list, allow and revoke, source forget."""
+"""Commands to a running worker: pause, resume, reconcile, plan, gate list, allow and revoke, source forget."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,11 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.cli.common.completion import complete_name, complete_worker
 from holdfast.cli.common.control_socket import (
+    CANNOT_TELL,
     LEADER_ONLY,
+    CannotTell,
     Refused,
     electors,
     leading,
@@ -23,16 +25,36 @@ from holdfast.cli.common.control_socket import (
     workers,
     workers_named,
 )
-from holdfast.cli.common.format import output_flag, release_lines, short
+from holdfast.cli.common.format import (
+    DOCUMENTS,
+    counted,
+    output_flag,
+    print_document,
+    release_lines,
+    short,
+    watchable,
+)
 from holdfast.cli.daemons.agent import worker_of
 from holdfast.cli.status.view import StatusView, read_status
+from holdfast.config.schema.scalars import Unfit, duration
 from holdfast.model.control.intent import IntentKind
 
 _SHOWN = 20
 _NOT_COMPARED_YET = "no comparison has finished since the start: see holdfast status"
 
 reason_flag = click.option("--reason", required=True, help="Why; recorded with your name.")
-within_flag = click.option("--for", "within", metavar="30m", help="Expire after this duration.")
+
+
+def _within(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    try:
+        if given is not None:
+            duration(given)
+    except Unfit as unfit:
+        raise click.BadParameter(f"it {unfit}") from unfit
+    return given
+
+
+within_flag = click.option("--for", "within", metavar="30m", callback=_within, help="Expire after this duration.")
 
 
 KINDS = ("fleet", "server", "worker", "host", "frontend", "backend")
@@ -41,7 +63,7 @@ _kind = click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 
 @click.command()
 @_kind
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_name)
 @within_flag
 @reason_flag
 @runtime_flag
@@ -52,7 +74,7 @@ def pause(kind: str, name: str | None, within: str | None, reason: str, runtime:
     host, frontend or backend. Held changes are applied after the pause: what then differs. A pause of the fleet and of
     a worker of the leader is stored in etcd; every daemon remembers it on disk.
     """
-    target, command, args = _target(runtime, kind, name, "pause")
+    target, command, args = intent_target(runtime, kind, name, "pause")
     within_args = {"for": within} if within else {}
     click.echo(request_change(runtime, target, command, reason=reason, **args, **within_args), err=True)
     if kind == "fleet" and not within:
@@ -61,20 +83,20 @@ def pause(kind: str, name: str | None, within: str | None, reason: str, runtime:
 
 @click.command()
 @_kind
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_name)
 @runtime_flag
 def resume(kind: str, name: str | None, runtime: Path) -> None:
     """End a pause of KIND NAME: see holdfast pause --help."""
-    target, command, args = _target(runtime, kind, name, "resume")
+    target, command, args = intent_target(runtime, kind, name, "resume")
     click.echo(request_change(runtime, target, command, **args), err=True)
 
 
-def _target(runtime: Path, kind: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
-    """Return worker, command and arguments for a pause or its end."""
+def intent_target(runtime: Path, kind: str, name: str | None, action: str) -> tuple[str, str, dict[str, str]]:
+    """Return worker, command and arguments of a pause, or of its end."""
     if kind == "fleet":
         if name is not None:
             raise click.UsageError("there is one fleet: it takes no NAME.")
-        return _any_server(runtime), f"{action}-fleet", {}
+        return any_server(runtime), f"{action}-fleet", {}
     if kind == "server":
         return _server(runtime, name), action, {}
     if name is None:
@@ -84,7 +106,7 @@ def _target(runtime: Path, kind: str, name: str | None, action: str) -> tuple[st
         return "balancer", kind, {"do": action, "name": name}
     if kind == "host":
         return worker_of(runtime, name), action, {}
-    return _of_leader(runtime, name), action, {}
+    return leading_worker(runtime, name), action, {}
 
 
 def _server(runtime: Path, name: str | None) -> str:
@@ -96,7 +118,7 @@ def _server(runtime: Path, name: str | None) -> str:
     return "server"
 
 
-def _any_server(runtime: Path) -> str:
+def any_server(runtime: Path) -> str:
     """Return a server of this machine: any of them stores the intent for the fleet."""
     found = next(iter(electors(runtime)), None)
     if found is None:
@@ -104,32 +126,60 @@ def _any_server(runtime: Path) -> str:
     return found
 
 
-def _of_leader(runtime: Path, worker: str) -> str:
+def leading_worker(runtime: Path, worker: str) -> str:
     """Return the leader's worker of that name if only the leader's acts, else the name as it is."""
     return leading(runtime, worker) if worker in LEADER_ONLY else worker
 
 
 @click.command()
-@click.argument("worker")
+@click.argument("worker", shell_complete=complete_worker)
 @runtime_flag
-def sync(worker: str, runtime: Path) -> None:
+def reconcile(worker: str, runtime: Path) -> None:
     """Make WORKER compare everything now."""
-    click.echo(request_change(runtime, _of_leader(runtime, worker), "sync"), err=True)
+    click.echo(request_change(runtime, leading_worker(runtime, worker), "sync"), err=True)
 
 
 @click.command()
-@click.argument("worker")
+@click.argument("worker", required=False, shell_complete=complete_worker)
 @output_flag
 @runtime_flag
-def plan(worker: str, output: str, runtime: Path) -> None:
-    """Show what WORKER has to change, and what holds each change."""
-    held = send_command(runtime, _of_leader(runtime, worker), "held")
-    if output == "json":
-        click.echo(json.dumps(held, indent=2))
+@watchable
+def plan(worker: str | None, output: str, runtime: Path) -> None:
+    """Show what WORKER has to change, and what holds each change; without WORKER, all workers here that act."""
+    if worker is None:
+        _plans(runtime, output)
+        return
+    held = send_command(runtime, leading_worker(runtime, worker), "held")
+    if output in DOCUMENTS:
+        print_document(held, output)
     elif not held["objects"]:
         click.echo("everything is in sync" if held.get("passes", 1) else _NOT_COMPARED_YET, err=True)
     else:
         _show(held["objects"], held["total"])
+
+
+def _plans(runtime: Path, output: str) -> None:
+    """Print the plans of all workers that have one. Exits with 3 if a worker does not answer."""
+    found: dict[str, Any] = {}
+    silent: list[str] = []
+    for name in workers(runtime):
+        try:
+            found[name] = send_command(runtime, name, "held")
+        except CannotTell as error:
+            silent.append(f"{name} does not answer: {error.message}")
+        except click.ClickException:  # it plans nothing: a prober, or a worker of a follower
+            continue
+    if output in DOCUMENTS:
+        print_document(found, output)
+    else:
+        for name, held in found.items():
+            in_sync = "in sync" if held.get("passes", 1) else _NOT_COMPARED_YET
+            click.echo(f"{name}: {counted(held['total'], 'change')}" if held["objects"] else f"{name}: {in_sync}")
+            _show(held["objects"], held["total"])
+    for sentence in silent:
+        click.echo(sentence, err=True)
+    if silent:
+        raise click.exceptions.Exit(CANNOT_TELL)
 
 
 @click.group()
@@ -137,26 +187,27 @@ def gate() -> None:
     """Show closed gates, release one, or take that back."""
 
 
-@gate.command("list")
+@gate.command("list", short_help="Show the gates that hold changes.")
 @output_flag
 @runtime_flag
+@watchable
 def list_gates(output: str, runtime: Path) -> None:
     """Show the gates that hold changes, what releases them, and what operators have allowed."""
     view = asyncio.run(read_status(runtime))
-    if output == "json":
-        click.echo(json.dumps({"held": view.held, "intents": msgspec.to_builtins(view.intents)}, indent=2))
+    if output in DOCUMENTS:
+        print_document({"held": view.held, "intents": msgspec.to_builtins(view.intents)}, output)
         return
     closed = sorted({(worker, one["gate"], one["reason"], one["opens"]) for worker, one in _held(view) if one["gate"]})
     counts = Counter((worker, one["gate"]) for worker, one in _held(view))
     for worker, kind, reason, opens in closed:
         click.echo(f"{worker}/{kind}   holds {counts[worker, kind]:,}: {reason}")
         click.echo(f"    To release: {opens}")
-    for intent in view.intents:
-        if intent.what is IntentKind.ALLOW:
-            once = "" if intent.until else " once"
-            click.echo(f"{intent.scope.name}/brake   allowed{once} by {intent.sentence}")
-            click.echo(f"    To take it back: holdfast gate revoke {intent.scope.name}/brake")
-    if not closed and not view.intents:
+    allowed = [one for one in view.intents if one.what is IntentKind.ALLOW]
+    for intent in allowed:
+        once = "" if intent.until else " once"
+        click.echo(f"{intent.scope.name}/brake   allowed{once} by {intent.sentence}")
+        click.echo(f"    To take it back: holdfast gate revoke {intent.scope.name}/brake")
+    if not closed and not allowed:
         click.echo("no gate holds anything", err=True)
 
 
@@ -165,7 +216,7 @@ def _held(view: StatusView) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((worker, one) for one in held)
 
 
-@gate.command()
+@gate.command(short_help="Take an allow of GATE back.")
 @click.argument("gate")
 @runtime_flag
 def revoke(gate: str, runtime: Path) -> None:
@@ -178,7 +229,7 @@ def revoke(gate: str, runtime: Path) -> None:
     if kind == "mass_loss":
         raise click.UsageError(f"{gate!r} has nothing to take back: losses that were allowed are written at once.")
     _refuse(gate, worker, kind, None)
-    click.echo(request_change(runtime, _of_leader(runtime, worker), "revoke", gate=kind), err=True)
+    click.echo(request_change(runtime, leading_worker(runtime, worker), "revoke", gate=kind), err=True)
 
 
 @gate.command()
@@ -197,7 +248,7 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
     _refuse(gate, worker, kind, within)
     if once == bool(within):
         raise click.UsageError("give either --once or --for DURATION.")
-    worker = _of_leader(runtime, worker)
+    worker = leading_worker(runtime, worker)
     held = send_command(runtime, worker, "held", gate=kind)
     count = held["gates"].get(kind, 0)
     _show([one for one in held["objects"] if one["gate"] == kind], count)
@@ -225,22 +276,25 @@ def source() -> None:
     """Give up on a source that will not come back."""
 
 
-@source.command()
+@source.command(short_help="Treat source NAME as complete and empty.")
 @click.argument("name")
 @click.option("--worker", help="Worker that gives up on it. Default: every worker that has it.")
 @reason_flag
 @runtime_flag
 def forget(name: str, worker: str | None, reason: str, runtime: Path) -> None:
     """Treat source NAME as complete and empty: objects that only it wanted are deleted, subject to the brake."""
-    declined = []
-    targets = [worker] if worker else workers(runtime)
-    for one in targets:
+    declined: dict[str, list[str]] = {}
+    has_forgotten = False
+    for one in [worker] if worker else workers(runtime):
         try:
             click.echo(request_change(runtime, one, "forget", source=name, reason=reason), err=True)
+            has_forgotten = True
         except click.ClickException as error:
-            declined.append(f"{one}: {error.message}")
-    if len(declined) == len(targets):
-        raise Refused("; ".join(declined))
+            if worker or "unknown command" not in error.message:  # most workers have no sources
+                declined.setdefault(error.message, []).append(one)
+    if not has_forgotten:
+        reasons = [f"{', '.join(names)}: {why}" for why, names in declined.items()]
+        raise Refused("; ".join(reasons) or "no worker here has a source that could be given up")
 
 
 def _show(held: list[dict[str, Any]], total: int) -> None:

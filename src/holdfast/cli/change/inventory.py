@@ -1,4 +1,4 @@
-"""Commands on the objects of the inventory: apply, get (`cli/get.py`), move, delete, diff, undo."""
+"""Commands on the objects of the inventory: apply, get (`cli/get`), move, delete, diff, undo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -18,31 +19,35 @@ import click
 import msgspec
 
 from holdfast.cli.change.resync import print_differences
+from holdfast.cli.common.completion import complete_host, complete_name
 from holdfast.cli.common.config_flags import configuration_flags
-from holdfast.cli.common.control_socket import runtime_flag
-from holdfast.cli.common.etcd import operator, query_store
+from holdfast.cli.common.control_socket import CannotTell, runtime_flag
+from holdfast.cli.common.etcd import query_store
 from holdfast.cli.common.lab_inventory import effective_or_lab
-from holdfast.config import Config, FlagValue
+from holdfast.cli.common.progress import progress
+from holdfast.config import Config, FlagValue, Layer, Loaded
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
 from holdfast.inventory.edit.editor import Editor
-from holdfast.inventory.edit.rules import PrefixRules
-from holdfast.inventory.kinds import KINDS, belongs
-from holdfast.inventory.manifest import write
+from holdfast.inventory.edit.rules import Placement, PrefixRules
+from holdfast.inventory.kinds import KINDS, host_of
 from holdfast.inventory.manifest.read import ManifestRefused, read
 from holdfast.inventory.open import NoInventory, configured_engine, open_backend
 from holdfast.inventory.sql.control import SqlControl
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
-from holdfast.model.base.region import Region, configured_region
+from holdfast.model.base.region import configured_region
 from holdfast.model.fleet.prefix_policy import parsed
+from holdfast.runtime.caller import this_user
 from holdfast.runtime.config_file import SecretRefused
+from holdfast.runtime.intents.drains import read_drains
 from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 
 R = TypeVar("R")
+
+_CREATES_TABLES = "holdfast inventory init"
 
 file_flag = click.option(
     "-f", "--file", "file", required=True, type=click.Path(allow_dash=True), help="File to read; - reads stdin."
@@ -56,10 +61,12 @@ dry_run_flag = click.option("--dry-run", is_flag=True, help="Show changes, and m
 class InventorySession:
     """The configured inventory, open for one command."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, loaded: Loaded, *, create: bool = False) -> None:
+        config = loaded.config
         self.region = configured_region(config)
         self._store = config.store
-        self.engine = configured_engine(config.inventory)
+        self._names_store = loaded.origins["store.endpoints"].layer is not Layer.DEFAULT
+        self.engine = configured_engine(config.inventory, create=create)
         self.prefixes = prefix_rules(config)
         self.editor = Editor(self.engine, self.region, prefixes=self.prefixes)
         self.inventory = SqlInventory(self.engine)
@@ -68,23 +75,37 @@ class InventorySession:
         """Run a query against the configured store. Raises `StoreAway` or `StoreError`."""
         return asyncio.run(query_store(connection(self._store), query))
 
+    def drained(self) -> Mapping[str, str]:
+        """Drained hosts, each with who drained it and why. An edit does not wait for a store that is away."""
+        if not self._names_store:
+            return {}
+        try:
+            drains = self.query(lambda store: read_drains(store, self.region, datetime.now(UTC)))
+        except (StoreAway, StoreError) as error:
+            click.echo(f"warning: drained hosts are not known, because the store does not answer: {error}", err=True)
+            return {}
+        return {one.scope.name: one.sentence for one in drains}
+
 
 def prefix_rules(config: Config) -> PrefixRules:
-    """Prefixes that this configuration refuses: those of its store, as far as their names can be resolved here."""
+    """Rules of this configuration: prefixes of its store, as far as its names can be resolved here, and tunnels."""
     names = {name for url in config.store.endpoints if (name := urlsplit(url).hostname)}
     stores: set[str] = set()
     for name in names:
         with contextlib.suppress(OSError):  # an agent that knows the address holds the route
             stores.update(str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
     addresses = frozenset(one for one in stores if "%" not in one)
-    return PrefixRules(addresses, frozenset(map(parsed, config.agent.allowed_prefixes)))
+    devices = frozenset({"lo", *map(config.agent.linux.device_name, (4, 6))})
+    return PrefixRules(addresses, frozenset(map(parsed, config.agent.allowed_prefixes)), devices)
 
 
 @contextlib.contextmanager
-def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[InventorySession]:
-    """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
+def session(
+    config_file: str | None, settings: Sequence[FlagValue], *, create: bool = False
+) -> Iterator[InventorySession]:
+    """Open the inventory for the length of the block; an error ends the command with a sentence."""
     with _errors():
-        opened = InventorySession(effective_or_lab(config_file, settings).config)
+        opened = InventorySession(effective_or_lab(config_file, settings), create=create)
         try:
             yield opened
         finally:
@@ -95,10 +116,11 @@ def session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[
 def _errors() -> Iterator[None]:
     try:
         yield
-    except (
-        *(NoInventory, SecretRefused, DatabaseAway, EditRefused, ManifestRefused, ValueError),
-        *(StoreAway, StoreError),
-    ) as error:
+    except (DatabaseAway, StoreAway) as error:
+        # A database without tables answers; it is waiting for the operator.
+        needs_you = _CREATES_TABLES in str(error)
+        raise (click.ClickException if needs_you else CannotTell)(str(error)) from error
+    except (NoInventory, SecretRefused, EditRefused, ManifestRefused, StoreError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -120,7 +142,7 @@ class ControlSession:
 
 @contextlib.contextmanager
 def control_session(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[ControlSession]:
-    """Open the inventory for the length of the block; an error ends the command with one sentence and exit code 1."""
+    """Open the inventory for the length of the block; an error ends the command with a sentence."""
     with _errors():
         opened = ControlSession(effective_or_lab(config_file, settings).config)
         try:
@@ -178,16 +200,18 @@ def apply(
     """
     with session(config_file, settings) as opened:
         objects = read(_text(file), file, opened.region)
-        edits = opened.editor.change(objects, who=operator(), why=reason, dry_run=dry_run)
-        _print_edits(edits, dry_run)
-        if wait and not dry_run:
-            _wait(opened, edits, timeout)
+        drained = opened.drained() if any(one.thing and host_of(one.thing) for one in objects) else {}
+        placement = Placement(drained, on_known_hosts=True)
+        with progress("objects are compared and written, all or none") as show:
+            show(len(objects))
+            edits = opened.editor.change(objects, who=this_user(), why=reason, dry_run=dry_run, placement=placement)
+        _finish(opened, edits, timeout if wait else None, dry_run=dry_run)
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(["endpoint"]))
-@click.argument("name")
-@click.option("--to", required=True, metavar="HOST", help="The new host.")
+@click.argument("name", shell_complete=complete_name)
+@click.option("--to", required=True, metavar="HOST", help="The new host.", shell_complete=complete_host)
 @dry_run_flag
 @wait_flag
 @timeout_flag
@@ -209,62 +233,63 @@ def move(
     For a live migration, run this after the hypervisor has switched over: from then on packets go to the new host.
     """
     with session(config_file, settings) as opened:
-        edits = opened.editor.move(name, to, who=operator(), why=reason, dry_run=dry_run)
-        _print_edits(edits, dry_run)
-        if wait and not dry_run:
-            _wait(opened, edits, timeout)
-
-
-def show_objects(
-    kind: str,
-    name: str | None,
-    network: str | None,
-    output: str,
-    config_file: str | None,
-    settings: Sequence[FlagValue],
-) -> None:
-    """Print the objects of a kind in the inventory, or one by name."""
-    chosen = kind_named(kind, others=("servers",))
-    with session(config_file, settings) as opened:
-        found = opened.editor.objects(chosen, name, network)
-        if name is not None and not found:
-            raise EditRefused(f"no {chosen.name} {name} in the inventory")
-        _show(chosen, found, opened.region, output)
+        placement = Placement(opened.drained(), on_known_hosts=True)
+        edits = opened.editor.move(name, to, who=this_user(), why=reason, dry_run=dry_run, placement=placement)
+        _finish(opened, edits, timeout if wait else None, dry_run=dry_run)
 
 
 @click.command()
 @click.argument("kind")
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_name)
 @dry_run_flag
+@wait_flag
+@timeout_flag
 @reason_flag
 @configuration_flags
 def delete(
-    kind: str, names: Sequence[str], dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
+    kind: str,
+    names: Sequence[str],
+    dry_run: bool,
+    wait: bool,
+    timeout: float,
+    reason: str,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
 ) -> None:
     """Delete objects of a KIND. Deletes all of NAMES, or none; `holdfast undo` restores one."""
     chosen = kind_named(kind)
     with session(config_file, settings) as opened:
         objects = [WantedObject(chosen, name) for name in dict.fromkeys(names)]
-        edits = opened.editor.change(objects, who=operator(), why=reason, dry_run=True)
+        edits = opened.editor.change(objects, who=this_user(), why=reason, dry_run=True)
         absent = [edit.name for edit in edits if edit.did is ChangeKind.UNCHANGED]
         if absent:
             raise click.ClickException(f"no {chosen.name} {absent[0]} in the inventory; nothing was deleted")
-        _print_edits(edits if dry_run else opened.editor.change(objects, who=operator(), why=reason), dry_run)
+        edits = edits if dry_run else opened.editor.change(objects, who=this_user(), why=reason)
+        _finish(opened, edits, timeout if wait else None, dry_run=dry_run)
 
 
 @click.command()
 @click.argument("kind")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_name)
 @dry_run_flag
+@wait_flag
+@timeout_flag
 @reason_flag
 @configuration_flags
 def undo(
-    kind: str, name: str, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
+    kind: str,
+    name: str,
+    dry_run: bool,
+    wait: bool,
+    timeout: float,
+    reason: str,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
 ) -> None:
     """Undo the last change of an object; a deleted one is restored."""
     with session(config_file, settings) as opened:
-        edits = opened.editor.undo(kind_named(kind), name, who=operator(), why=reason, dry_run=dry_run)
-        _print_edits(edits, dry_run)
+        edits = opened.editor.undo(kind_named(kind), name, who=this_user(), why=reason, dry_run=dry_run)
+        _finish(opened, edits, timeout if wait else None, dry_run=dry_run)
 
 
 @click.command()
@@ -275,7 +300,11 @@ def undo(
 @click.option("--network", help="With `inventory`: only endpoints of this network.")
 @click.option("--worker", help="With `inventory`: syncer to ask. Default: the leader's.")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="With `inventory`: output format."
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    help="With `inventory`: output format.",
 )
 @runtime_flag
 @configuration_flags
@@ -304,7 +333,7 @@ def diff(
 
 def _print_file_differences(file: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     with session(config_file, settings) as opened:
-        edits = opened.editor.change(read(_text(file), file, opened.region), who=operator(), dry_run=True)
+        edits = opened.editor.change(read(_text(file), file, opened.region), who=this_user(), dry_run=True)
     changes = [edit for edit in edits if edit.did is not ChangeKind.UNCHANGED]
     for edit in changes:
         lines = difflib.unified_diff(_lines(edit.old), _lines(edit.new), lineterm="", n=1)
@@ -320,8 +349,17 @@ def _text(file: str) -> str:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{file} cannot be read: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file} cannot be read: it is not text in UTF-8") from error
+
+
+def _finish(opened: InventorySession, edits: Sequence[Edit], wait: float | None, *, dry_run: bool) -> None:
+    """Print the edits, and wait for that many seconds until they are in the store."""
+    _print_edits(edits, dry_run)
+    if wait is not None and not dry_run:
+        _wait(opened, edits, wait)
 
 
 def _print_edits(edits: Sequence[Edit], dry_run: bool) -> None:
@@ -337,69 +375,18 @@ def _print_edits(edits: Sequence[Edit], dry_run: bool) -> None:
 def _wait(opened: InventorySession, edits: Sequence[Edit], timeout: float) -> None:
     revisions = {edit.revision for edit in edits if edit.did is not ChangeKind.UNCHANGED}
     until = time.monotonic() + timeout
-    while left := opened.inventory.unsettled(revisions):
-        if time.monotonic() > until:
-            raise click.ClickException(
-                f"{len(left):,} changes are not in the store after {timeout:g} s: see holdfast status"
-            )
-        time.sleep(0.05)
+    with progress("changes in the store", len(revisions)) as show:
+        while left := opened.inventory.unsettled(revisions):
+            show(len(revisions) - len(left))
+            if time.monotonic() > until:
+                raise click.ClickException(
+                    f"{len(left):,} changes are not in the store after {timeout:g} s: see holdfast status"
+                )
+            time.sleep(0.05)
     click.echo("the changes are in the store", err=True)
 
 
-def _show(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region, output: str) -> None:
-    if output == "json":
-        click.echo(json.dumps(list(_documents(kind, found)), indent=2))
-    elif output == "yaml":
-        click.echo(_file(kind, found, region), nl=False)
-    else:
-        _table(kind, found, region, wide=output == "wide")
-
-
-def _table(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region, *, wide: bool) -> None:
-    columns = [column for column in kind.columns if wide or not column.wide]
-    rows = [[column.header for column in columns]]
-    for one in found:
-        read_back = _read_back(kind, one, region)
-        if isinstance(read_back, str):
-            rows.append([one.name, read_back])
-        else:
-            rows.append([column.cell(*read_back) for column in columns])
-    widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(len(columns))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
-
-
-def _file(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region) -> str:
-    described: list[dict[str, Any]] = []
-    for one in found:
-        read_back = _read_back(kind, one, region)
-        if isinstance(read_back, str):
-            click.echo(f"{kind.name} {one.name} {read_back}: skipped", err=True)
-        else:
-            described.append(write.described(kind, one.name, read_back[1]))
-    return write.text(described)
-
-
-def _read_back(kind: Kind[Any, Any], one: StoredObject, region: Region) -> tuple[Any, Any] | str:
-    """Decode the name in its key and the object, or return why they cannot be shown."""
-    name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
-    if not belongs(kind, one.key, thing, region):
-        return "belongs to another region"
-    if isinstance(name, Bad) or isinstance(thing, Bad):
-        return "is unreadable for this version"
-    return name, thing
-
-
-def _documents(kind: Kind[Any, Any], found: Sequence[StoredObject]) -> Iterator[dict[str, Any]]:
-    for one in found:
-        document = _document(one.doc)
-        if document is None:
-            click.echo(f"{kind.name} {one.name} is unreadable: skipped", err=True)
-        else:
-            yield {"name": one.name, **document}
-
-
-def _document(doc: bytes) -> dict[str, Any] | None:
+def document(doc: bytes) -> dict[str, Any] | None:
     """Decode a document of any version; None if it is not a JSON object."""
     try:
         return msgspec.json.decode(doc, type=dict[str, Any])
@@ -410,5 +397,5 @@ def _document(doc: bytes) -> dict[str, Any] | None:
 def _lines(doc: bytes | None) -> list[str]:
     if doc is None:
         return []
-    document = _document(doc)
-    return ["(unreadable)"] if document is None else json.dumps(document, indent=2).splitlines()
+    found = document(doc)
+    return ["(unreadable)"] if found is None else json.dumps(found, indent=2).splitlines()

@@ -9,7 +9,6 @@ import click
 
 from holdfast.cli.change.inventory import InventorySession, session
 from holdfast.cli.common.config_flags import configuration_flags
-from holdfast.cli.common.etcd import operator
 from holdfast.config import FlagValue
 from holdfast.inventory.edit.regions import retire_region
 from holdfast.inventory.kinds import KINDS
@@ -17,6 +16,7 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER
+from holdfast.runtime.caller import this_user
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.store.api import Aspect, Compare, Delete, Store, prefix_end
 
@@ -47,7 +47,7 @@ def retire(name: str, reason: str, yes: bool, config_file: str | None, settings:
             click.confirm(f"retire {retired.segment}?", abort=True)
         opened.query(lambda store: _clear(store, retired))
         retire_region(opened.engine, retired)
-    click.echo(f"{operator()} retired {retired.segment}: “{reason}”", err=True)
+    click.echo(f"{this_user()} retired {retired.segment}: “{reason}”", err=True)
 
 
 def _in_inventory(opened: InventorySession, retired: Region) -> Counter[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 import click
 
 from holdfast.cli.common.control_socket import leading, request_change, runtime_flag, send_command
-from holdfast.cli.common.format import output_flag
+from holdfast.cli.common.format import DOCUMENTS, output_flag, print_document
+from holdfast.cli.common.progress import progress
 from holdfast.server.syncer.witness import OPENS
 
 _POLL_S = 0.2
@@ -24,11 +24,11 @@ _SHOWN = 60
 def compare(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
     """Start a comparison and wait for its result; shows the progress on a terminal."""
     result: dict[str, Any] = request_change(runtime, worker, "resync", **args)
-    while not result["done"]:
-        time.sleep(_POLL_S)
-        result = send_command(runtime, worker, "resync", progress=True)
-        if sys.stderr.isatty():
-            click.echo(f"\r{result['looked']:,} compared", nl=result["done"], err=True)
+    with progress("objects compared") as show:
+        while not result["done"]:
+            time.sleep(_POLL_S)
+            result = send_command(runtime, worker, "resync", progress=True)
+            show(result["looked"])
     if result["error"]:
         raise click.ClickException(result["error"])
     return result
@@ -48,8 +48,8 @@ def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None
 
 def print_outcome(result: dict[str, Any], output: str) -> None:
     """Print what a resync found, and how it ended."""
-    if output == "json":
-        click.echo(json.dumps(result, indent=2))
+    if output in DOCUMENTS:
+        print_document(result, output)
         return
     _print_objects(result["objects"])
     _more(result)
@@ -66,8 +66,8 @@ def print_differences(runtime: Path, worker: str | None, output: str, **scope: s
 
 def show_differences(result: dict[str, Any], output: str, lines: Sequence[str] = ()) -> None:
     """Print differences and further lines. Ends the command with exit code 1 if there is a difference."""
-    if output == "json":
-        click.echo(json.dumps(result, indent=2))
+    if output in DOCUMENTS:
+        print_document(result, output)
     else:
         _print_objects(result["objects"])
         _more(result)

@@ -1,4 +1,5 @@
-"""`holdfast store adopt`: accept a store that was restored from a backup, or that has objects but no identity."""
+"""`holdfast store adopt`: accept a store that was restored from a backup, or that has objects but no identity; and
+`holdfast store roles`: the roles of etcd's own authentication."""
 
 from __future__ import annotations
 
@@ -9,13 +10,17 @@ from typing import Any
 import click
 
 from holdfast.cli.change.resync import compare, summary
+from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.cli.common.control_socket import leading, request_change, roles, runtime_flag, send_command, workers_named
-from holdfast.cli.common.etcd import EtcdOptions, operator, store_flags
+from holdfast.cli.common.etcd import EtcdOptions, store_flags
+from holdfast.config import FlagValue
 from holdfast.inventory.open import NoInventory, open_backend
 from holdfast.inventory.sql.thread import DatabaseThread
-from holdfast.model.base.region import Region
+from holdfast.model.base.name import NameRefused
+from holdfast.model.base.region import Region, configured_region
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Away
+from holdfast.runtime.caller import this_user
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
@@ -26,16 +31,51 @@ from holdfast.server.syncer.differences import find_differences
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.store.api import Store
 from holdfast.store.identity import SeenStore, StoreVerdict, classify_store, raise_epoch, read_identity
+from holdfast.store.roles import agent_grants, balancer_grants, etcdctl_commands, server_grants
 
 _POLL_S = 0.2
 
 
 @click.group()
 def store() -> None:
-    """Accept a store that was restored from a backup."""
+    """Accept a store that was restored from a backup, or print the roles that its users need."""
 
 
-@store.command()
+@store.command("roles", short_help="Print the commands that create users and roles.")
+@click.option("--host", "hosts", multiple=True, help="Also the role of the agent on this host. Can be repeated.")
+@click.option("--balancer", "balancers", multiple=True, help="Also the role of this balancer. Can be repeated.")
+@click.option("--region", help="Region, where several share an etcd.")
+@click.option("--passwords", metavar="FOLDER", help="Folder with each user's password, in a file of the user's name.")
+@configuration_flags
+def print_roles(
+    hosts: tuple[str, ...],
+    balancers: tuple[str, ...],
+    region: str | None,
+    passwords: str | None,
+    config_file: str | None,
+    settings: tuple[FlagValue, ...],
+) -> None:
+    """Print the commands of etcdctl that create users and roles: `holdfast store roles --host r1-01 | sh -e`.
+
+    Servers write the region; an agent or balancer reads what is shared and writes only its own report. `etcdctl user
+    add` asks for each password, or with --passwords takes it from a file. Then add the user root, and run `etcdctl auth
+    enable`.
+    """
+    chosen = (*settings, *([FlagValue("--region", "store.region", region)] if region is not None else []))
+    place = configured_region(effective(config_file, chosen).config)
+    grants = server_grants(place)
+    try:
+        for host in hosts:
+            grants += agent_grants(place, host)
+        for name in balancers:
+            grants += balancer_grants(place, name)
+    except NameRefused as refused:
+        raise click.ClickException(str(refused)) from refused
+    for command in etcdctl_commands(grants, passwords):
+        click.echo(command)
+
+
+@store.command(short_help="Accept a store that was restored from a backup.")
 @click.option("--reason", required=True, help="Why this store is the right one; recorded with your name.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and adopt nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -124,7 +164,7 @@ def _adopt_first_start(options: EtcdOptions, reason: str, *, dry_run: bool, yes:
             return
         if not yes:
             click.confirm("adopt the store?", abort=True)
-        identity = options.query(lambda one: adopt_first_start(judge(one), who=operator(), why=reason))
+        identity = options.query(lambda one: adopt_first_start(judge(one), who=this_user(), why=reason))
     except (AdoptionRefused, Away) as error:
         raise click.ClickException(str(error)) from error
     finally:
@@ -168,4 +208,4 @@ async def _adopt(one: Store, region: Region, remembered: SeenStore, reason: str,
             "this fleet has an inventory, from which its leader refills the store first: run this on the leader's "
             "machine (holdfast leader)"
         )
-    return await raise_epoch(one, region, found, remembered, who=operator(), why=reason, dry_run=dry_run)
+    return await raise_epoch(one, region, found, remembered, who=this_user(), why=reason, dry_run=dry_run)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.config import ConfigRejected, FlagValue, Loaded
+from holdfast.cli.common.api_files import api_unusable
+from holdfast.config import ConfigRejected, FlagValue, Loaded, resolve
 from holdfast.runtime.config_file import load
 
 UNREADABLE = 1
@@ -64,14 +65,39 @@ def effective(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Lo
     return loaded
 
 
+def effective_or_defaults(
+    config_file: str | None, settings: Sequence[FlagValue] = ()
+) -> tuple[Loaded, ConfigRejected | None]:
+    """Load the configuration; a bad one is returned beside the defaults: it must not stop a diagnosis."""
+    loaded = load(config_file, os.environ, settings)
+    if not isinstance(loaded, ConfigRejected):
+        return loaded, None
+    defaults = resolve(None, {}, settings)
+    if isinstance(defaults, ConfigRejected):  # it is a flag that is bad
+        raise _ended(defaults)
+    return defaults, loaded
+
+
+def startable(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
+    """Load the configuration, and check that its API can be served: certificate, and tokens off loopback."""
+    loaded = effective(config_file, settings)
+    if (refused := api_unusable(loaded)) is not None:
+        raise _ended(refused)
+    return loaded
+
+
 def checked(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
     """Load the configuration, check also what depends on this machine and on the dataplane, and print warnings."""
-    loaded = effective(config_file, settings)
+    loaded = startable(config_file, settings)
     if (refused := unusable(loaded)) is not None:
         raise _ended(refused)
+    print_warnings(loaded)
+    return loaded
+
+
+def print_warnings(loaded: Loaded) -> None:
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
-    return loaded
 
 
 def unusable(loaded: Loaded) -> ConfigRejected | None:

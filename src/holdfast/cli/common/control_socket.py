@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.common.config_flags import effective
-from holdfast.runtime.control import Request, ask
+from holdfast.cli import CONFIG_FILE
+from holdfast.cli.common.own_lab import LAB_FOLDER, is_lab_named, own_lab, owner_of_another
+from holdfast.config import ConfigRejected
+from holdfast.config.sections.paths import PathSettings
+from holdfast.runtime.config_file import load
+from holdfast.runtime.control import Request, Who, ask
 
 CANNOT_TELL = 3
 REFUSED = 4
-LAB_FOLDER = Path(".holdfast")
+_KNOWN_S = 2.0
+"""Time for a worker to answer what it knows by itself."""
+_STORED_S = 12.0
+"""Time for a worker to ask the store: longer than its calls take to find that the store hangs, and which member."""
+_RELAY_S = 1.0
+"""Time that the supervisor may add."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,12 +48,21 @@ def runtime_folder(given: str | None) -> Path:
     """Return the folder that `--runtime` names, or the default one."""
     if given:
         return Path(given)
-    configured = Path(effective(None).config.paths.runtime)
-    lab = LAB_FOLDER / "run"
-    # A lab in the working folder is used only if this user owns it: another user's could answer anything.
-    if not roles(configured) and roles(lab) and lab.stat().st_uid == os.getuid():
-        return lab
-    return configured
+    configured = Path(_paths().runtime)
+    if roles(configured) and not is_lab_named():
+        return configured
+    lab = own_lab()
+    return lab / "run" if lab is not None and (is_lab_named() or roles(lab / "run")) else configured
+
+
+def _paths() -> PathSettings:
+    """Return the configured folders; a broken configuration file does not keep an operator from looking."""
+    context = click.get_current_context(silent=True)
+    loaded = load(context.meta.get(CONFIG_FILE) if context is not None else None, os.environ, ())
+    if not isinstance(loaded, ConfigRejected):
+        return loaded.config.paths
+    click.echo(f"warning: the configuration cannot be used, so the default folders are: {loaded}", err=True)
+    return PathSettings()
 
 
 def roles(runtime: Path) -> list[str]:
@@ -71,6 +89,17 @@ def answer(runtime: Path, role: str, request: Request, within: float = 5.0) -> A
     return reply.result
 
 
+def ask_any(runtime: Path, command: str) -> Any:
+    """Return the answer of the first daemon here that has one: each reads the same store."""
+    errors: dict[str, None] = {}
+    for role in roles(runtime):
+        reply = asyncio.run(ask(runtime / f"{role}.sock", Request(command)))
+        if not reply.error:
+            return reply.result
+        errors[reply.error] = None
+    raise CannotTell("; ".join(errors)) if errors else no_daemon(runtime)
+
+
 def workers(runtime: Path) -> dict[str, str]:
     """Return the workers of all daemons here that have not completed, each with its daemon. A daemon that does not
     answer, as of several in a lab, does not keep an operator from the others."""
@@ -94,6 +123,8 @@ def workers_named(runtime: Path, name: str) -> list[str]:
     return [one for one in workers(runtime) if one.rpartition("/")[2] == name]
 
 
+_NAMED = 10
+"""Workers that are named in an error; in a lab there are dozens."""
 MAIN_WORKER = {"server": "elector", "balancer": "vips", "agent": "peers"}
 """The worker that is meant when an operator names the daemon instead of a worker."""
 
@@ -109,24 +140,33 @@ def resolve(name: str, known: Collection[str]) -> str:
         return several[0]
     if several:
         raise click.ClickException(f"{name} is ambiguous here: name one of {', '.join(several)}")
-    raise click.ClickException(f"no worker {meant!r} here: name one of {', '.join(known)}")
+    listed = f"name one of {', '.join(known)}" if len(known) <= _NAMED else "holdfast get workers lists them"
+    raise click.ClickException(f"no worker {meant!r} here: {listed}")
 
 
-def send_command(runtime: Path, worker: str, command: str, **args: object) -> Any:
+def send_command(runtime: Path, worker: str, command: str, within: float = _KNOWN_S, /, **args: object) -> Any:
     """Send a query to one worker, and return its answer; in a lab a worker is called DAEMON/WORKER."""
     known = workers(runtime)
     worker = resolve(worker, known)
-    role = known[worker]
-    return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
+    return answer(runtime, known[worker], _forwarded(worker, command, args, within), within + _RELAY_S)
 
 
-def request_change(runtime: Path, worker: str, command: str, **args: object) -> Any:
+def send_store_query(runtime: Path, worker: str, command: str, **args: object) -> Any:
+    """Send a query for which the worker has to ask the store."""
+    return send_command(runtime, worker, command, _STORED_S, **args)
+
+
+def _forwarded(worker: str, command: str, args: Mapping[str, object], within: float, who: Who | None = None) -> Request:
+    return Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2], who, within)
+
+
+def request_change(runtime: Path, worker: str, command: str, on_behalf: Who | None = None, /, **args: object) -> Any:
     """Send a command that changes something: a daemon that declines it has refused (exit code 4)."""
     known = workers(runtime)
     worker = resolve(worker, known)
-    request = Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2])
+    request = _forwarded(worker, command, args, _STORED_S, on_behalf)
     with refusals():
-        return answer(runtime, known[worker], request)
+        return answer(runtime, known[worker], request, _STORED_S + _RELAY_S)
 
 
 @contextmanager
@@ -187,4 +227,16 @@ class Refused(click.ClickException):
 
 
 def no_daemon(runtime: Path) -> CannotTell:
+    """The error where no control socket is found: none is there, or this user may not look."""
+    try:
+        hidden = runtime.is_dir() and not os.access(runtime, os.R_OK | os.X_OK)
+    except PermissionError:
+        hidden = True
+    if hidden:
+        return CannotTell(f"this user may not read {runtime}: use sudo, or join the group of the folder")
+    if (owner := owner_of_another()) is not None:
+        return CannotTell(
+            f"the lab in {LAB_FOLDER} belongs to {owner}, and only its owner can use it: run this as {owner}; "
+            f"no other Holdfast daemon is running in {runtime}"
+        )
     return CannotTell(f"no Holdfast daemon is running in {runtime}: start one with holdfast up, or set --runtime DIR")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pwd
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.common.config_flags import effective
-from holdfast.cli.common.control_socket import LAB_FOLDER
-from holdfast.config import FlagValue, Layer
-from holdfast.lab.fleet import layout
+from holdfast.cli.common.config_flags import effective_or_defaults
+from holdfast.cli.common.control_socket import CannotTell
+from holdfast.cli.common.lab_inventory import store_or_lab
+from holdfast.config import ConfigRejected, FlagValue, Layer, Loaded
 from holdfast.model.base.region import configured_region
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection
@@ -47,18 +45,20 @@ def store_flags(command: F) -> F:
 class EtcdOptions:
     """The etcd that a command reads: flags override the configuration."""
 
-    def __init__(self, given: dict[str, str | None]) -> None:
+    def __init__(self, given: dict[str, str | None], *, in_diagnosis: bool = False) -> None:
+        """With `in_diagnosis` a configuration that cannot be used is kept as `rejected`, and the defaults are used."""
         named = {**_FLAGS, "password_file": "password_file", "region": "region"}
         flags = [
             FlagValue(f"--{flag.replace('_', '-')}", f"store.{field}", value)
             for flag, field in named.items()
             if (value := given.get(flag)) is not None
         ]
-        loaded = effective(given.get("config"), flags)
-        lab = layout.endpoint(LAB_FOLDER / "state")
-        if lab is not None and loaded.origins["store.endpoints"].layer is Layer.DEFAULT:
-            click.echo(f"no store is configured: using the lab in {LAB_FOLDER}", err=True)
-            loaded = effective(given.get("config"), [*flags, FlagValue("the lab", "store.endpoints", lab)])
+        self.rejected: ConfigRejected | None = None
+        loaded: Loaded | None = None
+        if in_diagnosis:
+            loaded, self.rejected = effective_or_defaults(given.get("config"), flags)
+        if loaded is None or self.rejected is None:
+            loaded = store_or_lab(given.get("config"), flags)
         self.config = loaded.config
         self.is_named = loaded.origins["store.endpoints"].layer is not Layer.DEFAULT
         """False if neither a flag nor the configuration names a store."""
@@ -71,10 +71,12 @@ class EtcdOptions:
             raise click.ClickException(str(refused)) from refused
 
     def query(self, query: Callable[[EtcdStore], Awaitable[R]]) -> R:
-        """Run a query against the store; an unreachable store ends the command with one sentence and exit code 1."""
+        """Run a query against the store. An unreachable one ends the command with exit code 3: nothing can be told."""
         try:
             return asyncio.run(query_store(self.connection(), query))
-        except (StoreAway, StoreError) as error:
+        except StoreAway as error:
+            raise CannotTell(str(error)) from error
+        except StoreError as error:
             raise click.ClickException(str(error)) from error
 
     @property
@@ -89,8 +91,3 @@ async def query_store(connection: Connection, query: Callable[[EtcdStore], Await
         return await query(store)
     finally:
         await store.close()
-
-
-def operator() -> str:
-    """Return the name of the operator, also behind sudo."""
-    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name

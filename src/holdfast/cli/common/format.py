@@ -2,22 +2,90 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import re
+import shutil
+import sys
+import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+LABEL = 12
+"""Columns of a label."""
+_COMMAND = re.compile(r"^\s+To [a-z ]+: ")
+_NARROWEST = 60
+"""Columns that a wrapped text takes at least."""
+
+DOCUMENTS = ("json", "yaml")
+"""Formats for programs: they print everything that the table shows, and more."""
+
 output_flag = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Output format."
+    "-o",
+    "--output",
+    type=click.Choice(["table", *DOCUMENTS]),
+    default="table",
+    help="Output format.",
 )
 
 objects_output_flag = click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
+    type=click.Choice(["table", "wide", *DOCUMENTS, "name"]),
     default="table",
-    help="Output format; yaml can be given to apply.",
+    help="Output format; yaml of objects of the inventory can be given to apply.",
 )
+
+
+def print_document(found: object, output: str) -> None:
+    """Print what `-o json` or `-o yaml` asks for."""
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+        return
+    import yaml  # slow to import, and needed here only
+
+    click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+
+def watchable(command: F) -> F:
+    """Add `-w` and `--interval` to a command that shows something: with `-w` it runs again and again.
+
+    What goes wrong meanwhile is shown in its place, since it may be over at the next look: a daemon that restarts.
+    """
+
+    @functools.wraps(command)
+    def looped(*args: Any, watch: bool, interval: float, **given: Any) -> None:
+        while watch:
+            click.clear()
+            try:
+                command(*args, **given)
+            except click.UsageError:
+                raise
+            except click.ClickException as error:
+                error.show()
+            except click.exceptions.Exit:
+                pass  # the exit code of one look
+            time.sleep(interval)
+        command(*args, **given)
+
+    return cast("F", watch_flags(looped))
+
+
+def watch_flags(command: F) -> F:
+    """Add `-w` and `--interval`; they arrive as `watch` and `interval`."""
+    command = click.option(
+        "--interval",
+        type=click.FloatRange(min=0.1),
+        default=1.0,
+        show_default=True,
+        help="With -w: seconds between refreshes.",
+    )(command)
+    return click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C.")(command)
 
 
 Paint = Callable[[str, str], str]
@@ -44,6 +112,33 @@ def parts(head: str, *texts: str, width: int | None = None) -> list[str]:
         else:
             lines.append(" " * len(head) + text)
     return lines
+
+
+def wrapped(head: str, text: str, width: int | None, indent: str | None = None) -> list[str]:
+    """Return a text after its head; what does not fit into `width` goes to lines indented like the head."""
+    if width is None:
+        return [head + text]
+    return textwrap.wrap(
+        text,
+        max(width, _NARROWEST),
+        initial_indent=head,
+        subsequent_indent=" " * len(head) if indent is None else indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None where it is none, and a program may read the lines."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitted(line: str, width: int | None, indent: int = LABEL) -> list[str]:
+    """Wrap a line of a page below its text, which begins at column `indent`. A command to copy is left as it is."""
+    if width is None or len(line) <= width or _COMMAND.search(line):
+        return [line]
+    label, text = line[:indent], line[indent:]
+    return wrapped(label, text, width, " " * indent)
 
 
 def counted(number: int, noun: str) -> str:
@@ -76,7 +171,7 @@ def count(number: int | None) -> str:
 
 def row(label: str, text: str) -> str:
     """Return one line of `explain`: a label and what it says."""
-    return f"{label:<12}{text}"
+    return f"{label:<{LABEL}}{text}"
 
 
 def release_rows(changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:

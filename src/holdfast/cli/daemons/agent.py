@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import click
 
 from holdfast.cli.common.config_flags import configuration_flags, http_flag
 from holdfast.cli.common.control_socket import label, request_change, roles, runtime_flag, send_command
-from holdfast.cli.common.format import count, output_flag, release_lines, short
+from holdfast.cli.common.format import DOCUMENTS, count, output_flag, print_document, release_lines, short, watchable
 from holdfast.config import FlagValue
 
 ROLE = "agent"
@@ -27,9 +26,11 @@ def host_flag(command: F) -> F:
 
 def worker_of(runtime: Path, host: str | None) -> str:
     """Return the main worker of that host's agent, which has to run on this machine."""
+    here = sorted(label(role) for role in roles(runtime) if role.rpartition("/")[2] == ROLE)
+    if host is None and len(here) > 1:
+        raise click.UsageError(f"several agents run here: name one with --host: {', '.join(here)}")
     if host is None:
         return WORKER
-    here = sorted(label(role) for role in roles(runtime) if role.rpartition("/")[2] == ROLE)
     if here == [ROLE]:
         here = [str(send_command(runtime, WORKER, "about")["host"])]
         if here == [host]:
@@ -67,29 +68,31 @@ def agent(
     run_role(ROLE, WORKERS, config_file, (*settings, *http))
 
 
-@agent.command()
+@agent.command(short_help="Show the other hosts, as this one sees them.")
 @host_flag
 @output_flag
 @runtime_flag
+@watchable
 def peers(host: str | None, output: str, runtime: Path) -> None:
     """Show the other hosts, how this host reaches them, and what is programmed for them."""
     found = send_command(runtime, worker_of(runtime, host), "peers")
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output in DOCUMENTS:
+        print_document(found, output)
         return
     for line in peer_lines(found):
         click.echo(line)
 
 
-@agent.command()
+@agent.command(short_help="Show pending deletes, and what holds them.")
 @host_flag
 @output_flag
 @runtime_flag
+@watchable
 def pending(host: str | None, output: str, runtime: Path) -> None:
     """Show pending deletes: what holds each one, and which handler has not acknowledged it."""
     found = send_command(runtime, worker_of(runtime, host), "pending")
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output in DOCUMENTS:
+        print_document(found, output)
     elif not found:
         click.echo("no pending deletes", err=True)
     else:
@@ -97,7 +100,7 @@ def pending(host: str | None, output: str, runtime: Path) -> None:
             click.echo(line)
 
 
-@agent.command()
+@agent.command(short_help="Accept a restored store for this host.")
 @click.option("--reason", required=True, help="Why this store is the right one; recorded with your name.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted and replaced, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -135,12 +138,12 @@ def peer_lines(found: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{'HOST':<20} {'REACHED':<{wide}} {'ROUTES':>8} {'OBJECTS':>8}   STATE"
     for one in found:
         reached = ", ".join(one["reached"]) or "not reached"
-        yield (
-            f"{one['host']:<20} {reached:<{wide}} {count(one['routes']):>8} {count(one['objects']):>8}   {_state(one)}"
-        )
+        counts = f"{count(one['routes']):>8} {count(one['objects']):>8}"
+        yield f"{one['host']:<20} {reached:<{wide}} {counts}   {peer_state(one)}"
 
 
-def _state(one: dict[str, Any]) -> str:
+def peer_state(one: dict[str, Any]) -> str:
+    """Describe the objects of a peer that are not in sync. Pure."""
     states = [f"{one[state]:,} {state}" for state in ("failed", "held", "missing") if one[state]]
     if one.get("arriving"):
         states.append(f"{one['arriving']:,} in live migration to this host")

@@ -13,9 +13,10 @@ import msgspec
 from holdfast.agent.claims import Claim
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.open import open_dataplane
+from holdfast.agent.desired.host_keys import HostNameRefused
 from holdfast.agent.dry_run import DryRunPlan, dry_run
 from holdfast.agent.journal.journal import JournalUnreadable
-from holdfast.agent.tunnel_mac import TunnelMacs
+from holdfast.agent.tunnels import OwnTunnels
 from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, FlagValue
 from holdfast.reconcile import Away
@@ -31,7 +32,7 @@ def print_plan(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-dry-run-") as folder:
             found = asyncio.run(_plan(config, Path(folder)))
-    except (Away, StoreError, JournalUnreadable, IntentsUnreadable) as error:
+    except (Away, StoreError, JournalUnreadable, IntentsUnreadable, HostNameRefused) as error:
         raise click.ClickException(str(error)) from error
     if found is None:
         raise click.ClickException("the store has not delivered a complete list: check it with holdfast doctor")
@@ -42,10 +43,10 @@ def print_plan(config_file: str | None, settings: Sequence[FlagValue]) -> None:
 
 
 async def _plan(config: Config, folder: Path) -> DryRunPlan | None:
-    store = open_store(config.store)
+    store, tunnels = open_store(config.store), OwnTunnels()
     try:
-        real = open_dataplane(config.agent, TunnelMacs().of, Path(config.paths.runtime), exclusive=False)
-        return await dry_run(config, store, real, folder)
+        real = open_dataplane(config.agent, tunnels.underlay, Path(config.paths.runtime))
+        return await dry_run(config, store, real, folder, tunnels)
     finally:
         await store.close()
 

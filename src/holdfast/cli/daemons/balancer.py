@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import click
 
 from holdfast.cli.common.config_flags import checked, configuration_flags, effective, http_flag, unusable
 from holdfast.cli.common.control_socket import request_change, runtime_flag, send_command
-from holdfast.cli.common.format import output_flag, release_lines, short
+from holdfast.cli.common.format import DOCUMENTS, counted, output_flag, print_document, release_lines, short, watchable
 from holdfast.config import FlagValue
 
 ROLE = "balancer"
@@ -36,7 +35,7 @@ def balancer(
         return
     if to_check is not None:
         loaded = checked(to_check, settings).config.balancer
-        served = f"{len(loaded.frontends)} frontends, {len(loaded.backends)} backends"
+        served = f"{counted(len(loaded.frontends), 'frontend')}, {counted(len(loaded.backends), 'backend')}"
         click.echo(f"{to_check} is valid: {served}.", err=True)
         return
     from holdfast.balancer.dataplane.open import refusal
@@ -51,20 +50,22 @@ def balancer(
 @balancer.command()
 @output_flag
 @runtime_flag
+@watchable
 def status(output: str, runtime: Path) -> None:
     """Show frontends, their pools, and the state of the backends."""
     shown = send_command(runtime, WORKER, "balancer")
-    click.echo(json.dumps(shown, indent=2) if output == "json" else render(shown), nl=output == "json")
+    print_document(shown, output) if output in DOCUMENTS else click.echo(render(shown), nl=False)
 
 
-@balancer.command()
+@balancer.command(short_help="Show pending changes, and what holds them.")
 @output_flag
 @runtime_flag
+@watchable
 def plan(output: str, runtime: Path) -> None:
     """Show what differs from the desired state, what holds it, and how many flows it would move."""
     found = send_command(runtime, WORKER, "moves")
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output in DOCUMENTS:
+        print_document(found, output)
     elif not found["objects"]:
         click.echo("everything is in sync", err=True)
     else:
@@ -72,14 +73,15 @@ def plan(output: str, runtime: Path) -> None:
             click.echo(line)
 
 
-@balancer.command()
+@balancer.command(short_help="Show the traffic of each backend.")
 @output_flag
 @runtime_flag
+@watchable
 def traffic(output: str, runtime: Path) -> None:
     """Show the traffic of each backend: current flows, and flows, or packets and bytes, since it was programmed."""
     rows = send_command(runtime, WORKER, "traffic")
-    if output == "json":
-        click.echo(json.dumps(rows, indent=2))
+    if output in DOCUMENTS:
+        print_document(rows, output)
     elif not rows:
         click.echo("no traffic: the dataplane has no entries, or does not count", err=True)
     else:
@@ -123,6 +125,8 @@ def _frontend(frontend: dict[str, Any]) -> list[str]:
     lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{held}{missing}{address}"]
     for index, pool in enumerate(frontend["pools"]):
         lines += [f"  pool {index} {pool_role(frontend, index):<8} {_member(member)}" for member in pool]
+    for one in frontend.get("leaving", ()):
+        lines.append(f"  leaving{'':<9} {'':<16} {one['address']:<32} weight {one['programmed']} → –")
     return lines
 
 

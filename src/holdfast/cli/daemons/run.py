@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
-from holdfast.cli.common.config_flags import effective
+from holdfast.cli.common.config_flags import print_warnings, startable
 from holdfast.config import Config, ConfigRejected, FlagValue, Loaded
 from holdfast.runtime.config_file import FileChanges, load
 from holdfast.runtime.daemon.process import AlreadyRunning
@@ -19,7 +20,7 @@ from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.log import setup_logging
 from holdfast.runtime.paths import FolderError, RolePaths
 
-API = Spec("api", "holdfast.cli.serve:run")
+API = Spec("api", "holdfast.cli.api.worker:run")
 
 
 def _require_api() -> None:
@@ -36,9 +37,11 @@ def run_role(
     cells: Sequence[str] = (),
     ready: Callable[[RolePaths], None] = lambda _paths: None,
     unusable: Callable[[Loaded], ConfigRejected | None] = lambda _loaded: None,
-) -> None:
+) -> NoReturn:
     """Run until stopped, then end the command with the supervisor's exit code. `unusable` may refuse a reload."""
-    config = effective(config_file, flags).config
+    loaded = startable(config_file, flags)
+    print_warnings(loaded)
+    config = loaded.config
 
     def reload() -> Config | str:
         loaded = load(config_file, os.environ, flags)

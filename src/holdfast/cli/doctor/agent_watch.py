@@ -16,13 +16,13 @@ MOST_SKIPPED = 10.0
 """Changes of other kinds per second beyond which every agent's watch costs etcd too much."""
 
 
-def examine(runtime: Path) -> Iterator[Finding]:
-    """Check the running agent; yields nothing if none runs here."""
+def about_agent(runtime: Path) -> dict[str, Any] | None:
+    """Ask the running agent about itself; None if none runs here."""
     try:
-        about = send_command(runtime, WORKER, "about")
+        found: dict[str, Any] = send_command(runtime, WORKER, "about")
     except click.ClickException:
-        return
-    yield from watch(about)
+        return None
+    return found
 
 
 def watch(about: dict[str, Any]) -> Iterator[Finding]:

@@ -8,15 +8,28 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from holdfast.agent import ROLE
-from holdfast.cli.common.control_socket import CANNOT_TELL
+from holdfast.cli.common.control_socket import CANNOT_TELL, runtime_folder
 from holdfast.cli.common.etcd import EtcdOptions, query_store, store_flags
-from holdfast.cli.doctor import Finding, Severity, agent_watch
+from holdfast.cli.common.format import (
+    DOCUMENTS,
+    Paint,
+    output_flag,
+    paint,
+    plain,
+    print_document,
+    terminal_width,
+    watchable,
+    wrapped,
+)
+from holdfast.cli.doctor import Finding, Severity, access, agent_watch, daemons
 from holdfast.cli.doctor import balancer as balancer_checks
 from holdfast.cli.doctor import identity as identity_checks
+from holdfast.config import ConfigRejected
 from holdfast.config.schema.scalars import printable
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.region import Region
@@ -31,40 +44,89 @@ _NEARLY_FULL = 0.8
 
 
 @click.command()
+@output_flag
+@click.option("--runtime", metavar="DIR", help="Runtime folder of the daemons to check. Default: paths.runtime.")
 @store_flags
-def doctor(**given: str | None) -> None:
+@watchable
+def doctor(output: str, runtime: str | None, **given: str | None) -> None:
     """Check what Holdfast depends on: etcd and its contents, the inventory, the machine of an agent or balancer.
 
-    Exits with 0 if everything is ok, 1 if something is wrong, 3 if the store is unreachable.
+    Exits with 0 if everything is ok, 1 if something is wrong, 3 if the store is unreachable. A configuration that
+    cannot be used is one of the findings, and the defaults are checked instead.
     """
-    options = EtcdOptions(given)
-    balancer = list(balancer_checks.examine(options.config.balancer, Path(options.config.paths.runtime)))
-    watch = agent_watch.examine(Path(options.config.paths.runtime))
-    local = [*balancer, *_agent(options), *watch, *_inventory(options)]
-    _show(local)
+    show = _Output(output)
+    options = EtcdOptions(given, in_diagnosis=True)
+    folder = Path(runtime or options.config.paths.runtime)
+    balancer = list(balancer_checks.examine(options.config.balancer, folder))
+    about = agent_watch.about_agent(folder)
+    watch = () if about is None else agent_watch.watch(about)
+    config = [] if options.rejected is None else [_rejected(options.rejected)]
+    local = [*config, *balancer, *_agent(options, folder, about), *watch, *_inventory(options)]
+    local += daemons.examine(runtime_folder(runtime))
+    show.add(local)
     if balancer and options.config.balancer.source == "file" and not options.is_named:
-        raise click.exceptions.Exit(_exit_code(local))  # such a balancer needs no store
+        show.end(_exit_code(local))  # such a balancer needs no store
     try:
         findings = options.query(lambda store: examine(store, options))
     except click.ClickException as error:
-        _show([Finding(Severity.WRONG, "store", error.message)])
-        raise click.exceptions.Exit(CANNOT_TELL) from error
-    _show(findings)
-    raise click.exceptions.Exit(_exit_code([*local, *findings]))
+        show.add([Finding(Severity.WRONG, "store", error.message)])
+        show.end(CANNOT_TELL)
+    show.add(findings)
+    show.end(_exit_code([*local, *findings]))
+
+
+def _rejected(refused: ConfigRejected) -> Finding:
+    sentence = "; ".join(str(refused).splitlines())
+    return Finding(Severity.WRONG, "config", f"{sentence}; the defaults are checked instead")
+
+
+class _Output:
+    """Prints findings as they come; a document at the end."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._found: list[Finding] = []
+
+    def add(self, findings: Sequence[Finding]) -> None:
+        self._found += findings
+        if self._output not in DOCUMENTS:
+            width = terminal_width()
+            for finding in findings:
+                for line in rendered(finding, width, paint):
+                    click.echo(line)
+
+    def end(self, exit_code: int) -> NoReturn:
+        if self._output in DOCUMENTS:
+            found = [
+                {"severity": one.severity.name.lower(), "subject": one.subject, "sentence": one.sentence}
+                for one in self._found
+            ]
+            print_document({"exit_code": exit_code, "findings": found}, self._output)
+        raise click.exceptions.Exit(exit_code)
+
+
+def rendered(finding: Finding, width: int | None = None, paint: Paint = plain) -> list[str]:
+    """Return the lines of a finding. Pure."""
+    head = f"{finding.severity.value}  {finding.subject:<10} "
+    lines = wrapped(head, finding.sentence, width)
+    colour = {Severity.GOOD: "green", Severity.NOTE: "yellow", Severity.WRONG: "red"}[finding.severity]
+    word = finding.severity.value
+    return [paint(word, colour) + lines[0].removeprefix(word), *lines[1:]]
 
 
 def _exit_code(findings: Sequence[Finding]) -> int:
     return int(any(finding.severity is Severity.WRONG for finding in findings))
 
 
-def _agent(options: EtcdOptions) -> Sequence[Finding]:
+def _agent(options: EtcdOptions, runtime: Path, about: dict[str, Any] | None) -> Sequence[Finding]:
     """Check the machine if an agent has programmed it since the boot."""
     config = options.config
-    if config.agent.dataplane.kind != "linux" or not (Path(config.paths.runtime) / f"{ROLE}.journal").exists():
+    if config.agent.dataplane.kind != "linux" or not (runtime / f"{ROLE}.journal").exists():
         return ()
     from holdfast.cli.doctor import agent as agent_checks
 
-    return list(agent_checks.examine(config.agent))
+    uplinks = [] if about is None else about.get("uplinks", [])
+    return list(agent_checks.examine(config.agent, [(family, name) for family, name in uplinks]))
 
 
 def _inventory(options: EtcdOptions) -> Sequence[Finding]:
@@ -75,15 +137,11 @@ def _inventory(options: EtcdOptions) -> Sequence[Finding]:
     return list(inventory_checks.examine(options.config.inventory, options.region))
 
 
-def _show(findings: Sequence[Finding]) -> None:
-    for finding in findings:
-        click.echo(f"{finding.severity.value}  {finding.subject:<10} {finding.sentence}")
-
-
 async def examine(store: Store, options: EtcdOptions) -> list[Finding]:
     """Check the store."""
     members = await store.status()
-    findings = [*_versions(members), *_agreement(members), *[one async for one in _silent(members, options)]]
+    findings = [*_versions(members), *access.examine(options.config.store)]
+    findings += [*_agreement(members), *[one async for one in _silent(members, options)]]
     findings += _space(members, await store.alarms())
     if options.config.inventory.is_neutron:
         from holdfast.cli.doctor import inventory as inventory_checks

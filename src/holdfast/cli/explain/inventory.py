@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import send_command, workers_named
+from holdfast.cli.common.control_socket import CannotTell, send_store_query, workers_named
 from holdfast.cli.common.format import release_rows, row, short
 
 
@@ -16,12 +16,12 @@ def query(runtime: Path, kind: str, name: str) -> dict[str, Any]:
     """Ask the syncers here, and return the leader's answer if it runs here. Ends the command if none knows it."""
     known = workers_named(runtime, "syncer")
     if not known:
-        raise click.ClickException("no server with an inventory is running here: run this where holdfast leader says")
+        raise CannotTell("no server with an inventory is running here: run this where holdfast leader says")
     refusals: list[click.ClickException] = []
     answers: list[dict[str, Any]] = []
     for syncer in known:
         try:
-            answers.append(send_command(runtime, syncer, "explain", kind=kind, name=name))
+            answers.append(send_store_query(runtime, syncer, "explain", kind=kind, name=name))
         except click.ClickException as refused:
             refusals.append(refused)
     if not answers:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from holdfast.cli.common.control_socket import answer, send_command, workers
+from holdfast.cli.common.control_socket import answer, ask_any, send_command, workers
 from holdfast.cli.common.format import row, short
+from holdfast.cli.common.terms import stale_term
 from holdfast.runtime.control import Request
+from holdfast.store.servers import LEADING, ServerSeen
 
 
 def query(runtime: Path, name: str) -> dict[str, Any]:
@@ -19,8 +22,7 @@ def query(runtime: Path, name: str) -> dict[str, Any]:
     views = {role: send_command(runtime, one, "about") for one, role in electors.items()}
     roles = {view["name"]: role for role, view in views.items()}
     if name not in roles:
-        running = ", ".join(sorted(roles)) or "none"
-        raise click.ClickException(f"no server {name} is running on this machine; running: {running}")
+        return _elsewhere(runtime, name)
     role = roles[name]
     found = [
         answer(runtime, role, Request("history", {"key": key, "last": 10})) for key in ("leader", f"server {name}")
@@ -29,7 +31,31 @@ def query(runtime: Path, name: str) -> dict[str, Any]:
     return {**views[role], "decisions": decisions[-10:]}
 
 
+def _elsewhere(runtime: Path, name: str) -> dict[str, Any]:
+    """Return what the store knows of a server on another machine, as any daemon here reads it."""
+    servers = msgspec.convert(ask_any(runtime, "servers"), list[ServerSeen])
+    found = next((one for one in servers if one.name == name), None)
+    if found is None:
+        registered = ", ".join(one.name for one in servers) or "none"
+        raise click.ClickException(f"no server {name} is registered; registered: {registered}")
+    return {"name": name, "seen": msgspec.to_builtins(found)}
+
+
+def _seen_lines(one: ServerSeen) -> Iterator[str]:
+    yield f"{one.name} leads, term {one.term}." if one.role == LEADING else f"{one.name} does not lead."
+    yield ""
+    yield row("SERVER", f"on host {one.host or 'unknown'}, version {one.version or 'unknown'}, lag {short(one.lag_s)}")
+    if one.unrenewed_s:
+        yield row("TERM", stale_term(one.term, one.unrenewed_s))
+    yield row("FOLLOWER" if one.role != LEADING else "ABLE", "can lead" if one.able else f"cannot lead: {one.why_not}")
+    yield from (row("PAUSED", pause) for pause in one.pauses)
+    yield row("MORE", f"its decisions are on its machine: holdfast explain server {one.name}")
+
+
 def lines(one: dict[str, Any]) -> Iterator[str]:
+    if "seen" in one:
+        yield from _seen_lines(msgspec.convert(one["seen"], ServerSeen))
+        return
     lasting = short(one["since_s"])
     if one["phase"] == "leading":
         yield f"{one['name']} leads, term {one['term']}, for {lasting}; its lease expires in {one['lease_s']:.1f} s"

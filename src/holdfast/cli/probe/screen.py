@@ -11,11 +11,12 @@ import time
 import tty
 from collections.abc import Iterable, Sequence
 
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
 from holdfast.balancer.probing.external import Observation
+from holdfast.cli.common.escaping import escaped
+from holdfast.cli.common.live import live as live_display
 
 _DRAW_EVERY = 0.25
 _MOST_NAMED = 6
@@ -25,7 +26,7 @@ class Screen:
     """The terminal, if there is one: draws the table and reads keys."""
 
     def __init__(self, *, live: bool) -> None:
-        self._live = Live(auto_refresh=False, transient=True) if live else None
+        self._live = live_display(transient=True) if live else None
         self._reads_keys = live and sys.stdin.isatty()
         self._stack = contextlib.ExitStack()
         self._drawn = 0.0
@@ -69,7 +70,7 @@ def table(seen: Iterable[Observation], caption: str | None = None) -> Table:
     for one in seen:
         latencies = [f"{value:.1f}" for value in one.latencies().values()] or ["–"] * 4
         share = f"{one.success:.1%}" if one.passed + one.failed else "–"
-        shown.add_row(escape(one.name), f"{one.probes:,}", share, *latencies, _errors(one), _answered_by(one))
+        shown.add_row(_text(one.name), f"{one.probes:,}", share, *latencies, _errors(one), _answered_by(one))
     return shown
 
 
@@ -78,7 +79,7 @@ def _errors(one: Observation) -> str:
     if one.late:
         counts.append(f"late ×{one.late:,}")
     last = one.last_error.partition(" ")[2]
-    return escape(", ".join(counts) + (f": {last}" if last else ""))
+    return _text(", ".join(counts) + (f": {last}" if last else ""))
 
 
 def _answered_by(one: Observation) -> str:
@@ -86,4 +87,9 @@ def _answered_by(one: Observation) -> str:
     total = one.answered_by.total()
     named = [f"{name} {count / total:.0%}" for name, count in one.answered_by.most_common(_MOST_NAMED)]
     rest = len(one.answered_by) - len(named)
-    return escape(", ".join(named) + (f", {rest} more" if rest else ""))
+    return _text(", ".join(named) + (f", {rest} more" if rest else ""))
+
+
+def _text(given: str) -> str:
+    """Return a text that rich takes for no markup, and the terminal for no command."""
+    return escape(escaped(given))

@@ -1,22 +1,22 @@
 """Hosts, endpoints and unreadable values as the leader's status workers see them.
 
-Shown by `holdfast status`, `holdfast orphans` and `holdfast explain`.
+Shown by `holdfast status`, `holdfast get endpoints --orphaned` and `holdfast explain`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from holdfast.cli.common.control_socket import runtime_flag, send_command, workers_named
-from holdfast.cli.common.format import clock, output_flag, parts, row
+from holdfast.cli.common.control_socket import send_command, workers_named
+from holdfast.cli.common.format import DOCUMENTS, clock, counted, parts, print_document, row
 
 AGENTS, ENDPOINTS = "agent-status", "endpoint-status"
 _NAMED = 5
+_COMPARING = "not known before the new leader has compared all reports"
 
 Seen = Mapping[str, dict[str, Any]]
 """Summaries of the leader's status workers, by worker."""
@@ -29,8 +29,16 @@ def lines(seen: Seen, width: int | None = None) -> list[str]:
     return ["", *found] if found else []
 
 
+def is_compared(summary: Mapping[str, Any]) -> bool:
+    """Return True if the leader has compared all reports with the inventory since its term began: counts before that
+    are of nothing. A server of an older release does not say."""
+    return bool(summary.get("passes", 1))
+
+
 def _hosts(summary: dict[str, Any] | None) -> Iterator[list[str]]:
-    if summary is not None:
+    if summary is not None and not is_compared(summary):
+        yield ["HOSTS           –   ", _COMPARING]
+    elif summary is not None:
         off = ", ".join(f"{one['host']} {one['by_s']:+.0f} s" for one in summary["clock_off"][:3])
         states = summary["states"]
         yield _total_row(
@@ -43,7 +51,9 @@ def _hosts(summary: dict[str, Any] | None) -> Iterator[list[str]]:
 
 
 def _endpoints(summary: dict[str, Any] | None) -> Iterator[list[str]]:
-    if summary is not None:
+    if summary is not None and not is_compared(summary):
+        yield ["ENDPOINTS       –   ", _COMPARING]
+    elif summary is not None:
         states = [f"{state} {count:,}" for state, count in summary["states"].items()]
         orphaned = f"without an agent {sum(summary['orphans'].values()):,}"
         yield _total_row("ENDPOINTS", summary["total"], *states, orphaned)
@@ -72,7 +82,11 @@ def problems(seen: Seen) -> Iterator[tuple[str, str, str]]:
                 silent += f"; routes to its {orphans[host]:,} endpoints stay, their status is unknown"
             yield host, silent, f"holdfast explain host {host}"
         if agents["silent_total"] > _NAMED:
-            yield "hosts", f"{agents['silent_total'] - _NAMED:,} more agents are silent", "holdfast orphans"
+            yield (
+                "hosts",
+                f"{agents['silent_total'] - _NAMED:,} more agents are silent",
+                "holdfast get endpoints --orphaned",
+            )
         if agents.get("own_clock_s"):
             by = f"{agents['own_clock_s']:+.0f} s"
             yield AGENTS, f"the clock of this server is {by} ahead of most hosts: check its NTP", "holdfast doctor"
@@ -88,17 +102,14 @@ def problems(seen: Seen) -> Iterator[tuple[str, str, str]]:
             yield name, f"status is behind by {clock(behind['s'])}: {backlog}", f"holdfast plan {name}"
 
 
-@click.command()
-@output_flag
-@runtime_flag
-def orphans(output: str, runtime: Path) -> None:
-    """Show endpoints that no agent programs, because their host has no live agent."""
+def show_orphans(runtime: Path, output: str) -> None:
+    """Print the endpoints that no agent programs, because their host has no live agent."""
     found = ask_leader(runtime, ENDPOINTS, "orphans")
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output in DOCUMENTS:
+        print_document(found, output)
         return
-    for host, count in found["hosts"].items():
-        click.echo(f"{host:<24} {count:>7,} endpoints, no live agent")
+    for host, count in {} if output == "name" else found["hosts"].items():
+        click.echo(f"{host:<24} {counted(count, 'endpoint')}, no live agent")
     for name in found["endpoints"]:
         click.echo(name)
     if found["total"] > len(found["endpoints"]):

@@ -7,25 +7,35 @@ answer, is starting, or waits for something.
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import sys
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
 
 from holdfast.agent.report.summary import AgentDetails
 from holdfast.cli.common.control_socket import CANNOT_TELL, runtime_flag
-from holdfast.cli.common.format import Paint, counted, output_flag, paint, parts, plain, short
+from holdfast.cli.common.format import (
+    DOCUMENTS,
+    Paint,
+    counted,
+    output_flag,
+    paint,
+    parts,
+    plain,
+    print_document,
+    short,
+    watch_flags,
+    wrapped,
+)
 from holdfast.cli.common.terms import TermOnBoard, stale_term
-from holdfast.cli.status import observed
+from holdfast.cli.status import observed, vips
 from holdfast.cli.status.problems import problems
 from holdfast.cli.status.table import daemon_lines
 from holdfast.cli.status.view import Problem, StatusView, read_status
@@ -36,14 +46,14 @@ NEEDS_ACTION = 1
 _FLEET_ID = 12
 """Characters of a fleet id that are shown."""
 _INDENT = " " * 20
+_DAEMONS_NAMED = 3
 _STALE_SHARE = 0.5
 """Share of the TTL without an answer of the store after which the age of the leadership is shown."""
 
 
 @click.command()
 @output_flag
-@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C.")
-@click.option("--interval", default=1.0, show_default=True, help="With -w: seconds between refreshes.")
+@watch_flags
 @click.option("--wait", is_flag=True, help="Wait until everything is healthy, for at most a minute.")
 @runtime_flag
 def status(output: str, watch: bool, interval: float, wait: bool, runtime: Path) -> None:
@@ -52,29 +62,40 @@ def status(output: str, watch: bool, interval: float, wait: bool, runtime: Path)
     Exits with 0 only if everything that should run is known to be healthy; with 1 if something needs action, with 3
     if that cannot be told yet: a daemon does not answer, is starting, or waits for the store.
     """
+    if watch:
+        _watch(runtime, output, interval)
     deadline = time.monotonic() + 60
     while True:
         view = asyncio.run(read_status(runtime))
-        done = not wait or is_healthy(view) or time.monotonic() >= deadline
-        if done or watch:
-            _print(view, output, clear=watch)
-        if done and not watch:
+        if not wait or is_healthy(view) or time.monotonic() >= deadline:
+            _print(view, output, clear=False)
             raise click.exceptions.Exit(exit_code(view))
-        time.sleep(interval if watch else 1)
+        time.sleep(1)
+
+
+def _watch(runtime: Path, output: str, interval: float) -> NoReturn:
+    """Refresh until Ctrl-C, also over the restart of all daemons: that is what one watches for."""
+    while True:
+        try:
+            _print(asyncio.run(read_status(runtime)), output, clear=True)
+        except click.ClickException as error:
+            click.clear()
+            error.show()
+        time.sleep(interval)
 
 
 def _print(view: StatusView, output: str, *, clear: bool) -> None:
     if clear:
         click.clear()
-    if output == "json":
-        click.echo(json.dumps(document(view), indent=2))
+    if output in DOCUMENTS:
+        print_document(document(view), output)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo(render(view, datetime.now(UTC), width, paint), nl=False)
 
 
 def document(view: StatusView) -> dict[str, Any]:
-    """Return what `-o json` prints."""
+    """Return what `-o json` and `-o yaml` print."""
     shown = {
         "exit_code": exit_code(view),
         "problems": [_document(problem) for problem in problems(view)],
@@ -85,9 +106,11 @@ def document(view: StatusView) -> dict[str, Any]:
         "balancers": view.balancers,
         "verdict": view.verdict,
         "seen": view.seen,
+        "vips": view.vips,
         "intents": view.intents,
         "terms": view.terms,
         "unreached": view.unreached,
+        "deletes": view.deletes,
     }
     found: dict[str, Any] = msgspec.to_builtins(shown)
     return found
@@ -129,11 +152,13 @@ def render(view: StatusView, now: datetime, width: int | None = None, paint: Pai
     lines += ["", f"{title}        handled by itself  {len(found) - needed}"]
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number, width, paint)
-    lines += _paused(view)
+    lines += _paused(view, width)
     lines += _leadership(view.servers, view.terms, width)
     lines += agent_lines(view.agents, width)
     lines += daemon_lines(view, paint)
     lines += observed.lines(view.seen, width)
+    lines += vips.lines(view.vips, width)[1 if view.seen else 0 :]
+    lines += _deletes(view.deletes, width)
     return "\n".join(lines) + "\n"
 
 
@@ -153,14 +178,27 @@ def _viewpoint(servers: Sequence[ElectorView]) -> ElectorView | None:
     return next((server for server in servers if server.phase == "leading"), servers[0] if servers else None)
 
 
-def _paused(view: StatusView) -> list[str]:
+def _paused(view: StatusView, width: int | None) -> list[str]:
     """Return the block of pauses: what, until when, by whom, and why."""
     found = [one for one in view.intents if one.what is IntentKind.PAUSE]
     if not found:
         return []
     wide = max(len(str(one.scope)) for one in found)
-    rows = [f"{one.scope!s:<{wide}}   {one.lasting.strip() or 'no end'}   by {one.who}: “{one.why}”" for one in found]
-    return ["", *(f"{'PAUSED' if not number else '':<9}{row}" for number, row in enumerate(rows))]
+    lines = [""]
+    for number, one in enumerate(found):
+        first = f"{'' if number else 'PAUSED':<9}{one.scope!s:<{wide}}   "
+        lines += wrapped(first, f"{one.lasting.strip() or 'no end'}   by {one.who}: “{one.why}”", width)
+    return lines
+
+
+def _deletes(found: Mapping[str, Mapping[str, int]], width: int | None) -> list[str]:
+    """Return the line of deletes: what the daemons here have deleted in the last hour (C64)."""
+    if not found:
+        return []
+    total = sum((Counter(kinds) for kinds in found.values()), Counter[str]())
+    kinds = [f"{kind} {count:,}" for kind, count in total.most_common()]
+    where = ", ".join(list(found)[:_DAEMONS_NAMED]) + (", …" if len(found) > _DAEMONS_NAMED else "")
+    return ["", *parts("DELETED  ", "in the last hour", *kinds, f"by {where}", "look: holdfast history", width=width)]
 
 
 def _leadership(servers: Sequence[ElectorView], terms: Mapping[str, TermOnBoard], width: int | None) -> list[str]:
@@ -183,7 +221,7 @@ def _unconfirmed(one: ElectorView) -> str:
 def _store(one: ElectorView) -> Iterator[str]:
     store = one.store
     if store is None:
-        yield f"unreachable: {one.store_error}"
+        yield one.store_error
         return
     yield f"etcd {store.version}"
     yield f"{store.answering} of {counted(store.members, 'member')}"
@@ -219,6 +257,7 @@ def agent_lines(agents: Sequence[AgentDetails], width: int | None = None) -> lis
     states = [f"{state} {total[state]:,}" for state in ("programmed", "held", "failed")]
     pending = f"pending deletes {sum(agent.pending_deletes for agent in agents):,}"
     peers = counted(total["peers"], "peer") if is_one else ""
+    peers = "routing bgp" if is_one and agents[0].routing == "bgp" else peers
     return ["", *parts("AGENT    ", name, peers, *states, pending, width=width)]
 
 
@@ -226,16 +265,7 @@ def _problem(problem: Problem, number: int, width: int | None, paint: Paint) -> 
     mark = str(number) if problem.needs_action else "·"
     first = f" {mark} {problem.subject:<16} "
     coloured = f" {paint(f'{mark} {problem.subject:<16}', 'red' if problem.needs_action else 'yellow')} "
-    sentence = [first + problem.sentence]
-    if width is not None:
-        sentence = textwrap.wrap(
-            problem.sentence,
-            max(width, 60),
-            initial_indent=first,
-            subsequent_indent=_INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    sentence = wrapped(first, problem.sentence, width, _INDENT)
     sentence[0] = coloured + sentence[0].removeprefix(first)
     steps = {"To inspect": problem.inspect, "To release": problem.release, "To fix": problem.fix}
     return sentence + [f"{_INDENT}{step}: {command}" for step, command in steps.items() if command]

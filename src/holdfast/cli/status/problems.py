@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.agent.report.summary import UNREGISTERED, AgentDetails
-from holdfast.cli.common.format import clock, short
+from holdfast.cli.common.format import clock, counted, short
 from holdfast.cli.common.terms import TermOnBoard, stale_term
 from holdfast.cli.status import observed
 from holdfast.cli.status.verdicts import fold
 from holdfast.cli.status.view import BLOCKED_S, Problem, StatusView
 from holdfast.model.control.intent import Intent, IntentKind
-from holdfast.model.control.scope import FLEET, ScopeKind
+from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport
 from holdfast.server.election.views import ElectorView
 
@@ -22,6 +22,9 @@ _LONG_WAIT_S = 60.0
 _STARTING_S = 60.0
 """A source may take this long for its first list."""
 _CONFLICTS = 3
+_WAITING = "waiting"
+_WAITERS = 4
+"""Workers that are named of those that wait for the same."""
 LAB = "lab"
 """Role of the daemon that runs a demo fleet; its workers are other daemons."""
 _OPEN_BY_THEMSELVES = ("warm_up",)
@@ -40,13 +43,17 @@ def problems(view: StatusView) -> list[Problem]:
     found += verdicts.problems
     for server in view.servers:
         found += _not_a_candidate(server)
-    found += _pauses(view)
+    found += [*_store_errors(view), *_members_away(view), *_waits(view), *_pauses(view)]
     for agent in view.agents:
         found += agent_problems(agent)
+    found += [_refused(one) for one in view.reports if one.config_refused]
     for one in view.reports:
         for worker in one.workers:
-            held = _without_pauses(view, verdicts.others(view.held.get(f"{one.role}/{worker.name}", [])))
-            found += _worker_problems(worker, held)
+            all_held = view.held.get(f"{one.role}/{worker.name}", [])
+            held = _without_pauses(view, verdicts.others(all_held))
+            found += [*_worker_problems(worker, held), *_paused_by_nobody(view, worker)]
+            if worker.state.startswith("held") and not (all_held or verdicts.problems):
+                found.append(_held_without_objects(worker))
     found += [
         Problem(one.subject, one.sentence, inspect=one.inspect, needs_action=one.needs_action) for one in view.troubles
     ]
@@ -55,6 +62,11 @@ def problems(view: StatusView) -> list[Problem]:
         found.append(Problem("syncer", sentence, inspect="holdfast history history"))
     found += [
         Problem(subject, sentence, inspect=command) for subject, sentence, command in observed.problems(view.seen)
+    ]
+    found += [
+        Problem(name, "the new leader has not compared all reports yet", needs_action=False, known=False)
+        for name, summary in view.seen.items()
+        if not observed.is_compared(summary)
     ]
     return sorted(found, key=lambda problem: not problem.needs_action)
 
@@ -89,15 +101,58 @@ def _not_a_candidate(server: ElectorView) -> Iterator[Problem]:
         has_end = " until " in server.paused.partition(": “")[0]
         sentence = f"not a candidate for leader: paused by {server.paused}{'' if has_end else '; it has no end'}"
         yield Problem(server.name, sentence, release=f"holdfast resume server {server.name}", needs_action=not has_end)
-    if server.store is None and server.store_error:
-        sentence = f"does not answer {server.name}: {server.store_error}; programmed state stays"
+
+
+def _store_errors(view: StatusView) -> Iterator[Problem]:
+    """Yield one problem for each error of the store, however many servers see it."""
+    errors: dict[str, list[str]] = {}
+    for server in view.servers:
+        if server.store is None and server.store_error:
+            errors.setdefault(server.store_error, []).append(server.name)
+    for error, names in errors.items():
+        sentence = f"does not answer {', '.join(names)}: {error}; programmed state stays"
         yield Problem("store", sentence, inspect="holdfast doctor", needs_action=False, known=False)
 
 
+def _waits(view: StatusView) -> Iterator[Problem]:
+    """Yield one problem for each dependency that is away, however many workers wait for it."""
+    waits: dict[str, list[tuple[str, WorkerReport]]] = {}
+    for one in view.reports:
+        for worker in one.workers:
+            if worker.state.startswith(_WAITING):
+                waits.setdefault(worker.state, []).append((f"{one.role}/{worker.name}", worker))
+    for state, workers in waits.items():
+        longest = max(worker.waiting_s or 0.0 for _, worker in workers)
+        is_long = longest > _LONG_WAIT_S
+        if len(workers) == 1:
+            subject, sentence = workers[0][1].name, state + (f" (for {clock(longest)})" if longest else "")
+        else:
+            names = ", ".join(name for name, _ in workers[:_WAITERS]) + (", …" if len(workers) > _WAITERS else "")
+            subject = state.removeprefix(_WAITING).lstrip(": ")
+            sentence = f"{len(workers):,} workers wait for it for up to {clock(longest)}: {names}"
+        yield Problem(
+            subject,
+            f"{sentence}; programmed state stays",
+            inspect="holdfast doctor" if is_long else "",
+            needs_action=is_long,
+            known=False,
+        )
+
+
+def _members_away(view: StatusView) -> Iterator[Problem]:
+    """Yield the members of etcd that do not answer, as the first server here sees them: writes go on."""
+    store = next((server.store for server in view.servers if server.store is not None), None)
+    if store is None or store.answering >= store.members:
+        return
+    away, spare = store.members - store.answering, store.answering - (store.members // 2 + 1)
+    sentence = f"{away} of {counted(store.members, 'member')} of etcd {'does' if away == 1 else 'do'} not answer"
+    left = f"if {counted(spare + 1, 'more member')} {'is' if spare == 0 else 'are'} lost, " if spare >= 0 else ""
+    yield Problem("store", f"{sentence}; {left}nothing can be written", inspect="holdfast doctor")
+
+
 def pauses(view: StatusView) -> list[Intent]:
-    """Pauses in force that hold changes."""
-    scopes = (ScopeKind.BACKEND, ScopeKind.SERVER)
-    return [one for one in view.intents if one.what is IntentKind.PAUSE and one.scope.target not in scopes]
+    """Pauses in force, but those of servers: a paused server is a problem of its elector."""
+    return [one for one in view.intents if one.what is IntentKind.PAUSE and one.scope.target is not ScopeKind.SERVER]
 
 
 def _without_pauses(view: StatusView, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -125,6 +180,25 @@ def _pauses(view: StatusView) -> Iterator[Problem]:
             yield Problem(name, sentence, fix="holdfast pause worker vips --reason …", needs_action=False)
 
 
+def _paused_by_nobody(view: StatusView, worker: WorkerReport) -> Iterator[Problem]:
+    """Yield a worker that says "paused" and did not answer with the pause: its end is unknown."""
+    if worker.state.startswith("paused") and not any(_explains(one, worker) for one in pauses(view)):
+        sentence = "paused, and it does not answer by whom and until when"
+        yield Problem(worker.name, sentence, inspect=f"holdfast plan {worker.name}", needs_action=False, known=False)
+
+
+def _held_without_objects(worker: WorkerReport) -> Problem:
+    """A worker that says "held" and names nothing: what it held is being applied just now, or it cannot answer."""
+    sentence = f"{worker.state}; it does not say what it holds, so that it may be over just now"
+    return Problem(worker.name, sentence, f"holdfast plan {worker.name}", needs_action=False, known=False)
+
+
+def _explains(one: Intent, worker: WorkerReport) -> bool:
+    """Return whether that pause is of the whole worker. One of a frontend or a backend never is."""
+    wide = one.scope.target in (ScopeKind.FLEET, ScopeKind.HOST)
+    return wide or one.scope == Scope(ScopeKind.WORKER, worker.name)
+
+
 def _gone(one: DaemonReport) -> Problem:
     sentence = f"the supervisor (pid {one.supervisor_pid}) died, and its workers with it; programmed state stays"
     return Problem(one.role, sentence, inspect="its log", fix="start the daemon again")
@@ -134,6 +208,14 @@ def _silent(one: DaemonReport) -> Problem:
     pulse = "never seen" if one.supervisor_pulse_s is None else f"last pulse {short(one.supervisor_pulse_s)} ago"
     sentence = f"the supervisor (pid {one.supervisor_pid}) does not answer, {pulse}; its workers exit without it"
     return Problem(one.role, sentence, inspect=f"ps -o pid,stat,wchan:20,cmd -p {one.supervisor_pid}")
+
+
+def _refused(one: DaemonReport) -> Problem:
+    """A daemon that was to reload a configuration with errors: a restart would fail on them."""
+    first, *others = one.config_refused.splitlines()
+    more = f", and {len(others):,} more errors" if len(others) > 1 else ", and another error" if others else ""
+    sentence = f"the configuration was refused on reload, the running one stays: {first}{more}"
+    return Problem(one.role, sentence, inspect="holdfast config check", fix="correct it, then: holdfast config reload")
 
 
 def _stale(daemon: str, term: TermOnBoard) -> Problem:
@@ -178,11 +260,6 @@ def _worker_problems(worker: WorkerReport, held: list[dict[str, Any]]) -> Iterat
         yield Problem(name, sentence, needs_action=False, known=False)
     elif worker.state in ("starting", "due"):
         yield Problem(name, "starting", needs_action=False, known=False)
-    if worker.state.startswith("waiting"):
-        since = f" (for {clock(worker.waiting_s)})" if worker.waiting_s else ""
-        is_long = (worker.waiting_s or 0.0) > _LONG_WAIT_S
-        sentence = f"{worker.state}{since}; programmed state stays"
-        yield Problem(name, sentence, inspect="holdfast doctor" if is_long else "", needs_action=is_long, known=False)
     if worker.state.startswith("refused"):
         yield Problem(name, worker.state, inspect="holdfast doctor")
     if worker.state.startswith("failing"):

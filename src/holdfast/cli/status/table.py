@@ -1,5 +1,7 @@
 """Table of daemons on the status page: one line for a healthy daemon, one line per worker for any other. Pure.
 
+An agent with one worker that is not well still takes one line: hundreds of them may wait for the same etcd.
+
 Nothing that a process wrote down is shown as its present state once the process has stopped showing a pulse: a frozen
 leader's board says "leading" for as long as it is frozen.
 """
@@ -19,6 +21,8 @@ from holdfast.server.election.views import ElectorView
 
 _NAME, _STATE = 18, 22
 """Columns of a name and of a state. The table is 80 columns wide; a problem shows all of a longer state."""
+_FEW = 2
+"""Workers of an agent or a balancer. Where only one of them is unwell, it takes the daemon's one line."""
 _LEADING = "leading"
 _SETTLING = ("starting", "waiting", "ending", "killed", "due", "restarting", "no pulse")
 _WRONG = ("refused", "failing", "crash-looping", "gone", "not renewed", "deposed")
@@ -31,8 +35,11 @@ def daemon_lines(view: StatusView, paint: Paint = plain) -> Iterator[str]:
     yield f"{'DAEMON':<{_NAME}}{'PULSE':>7}  {'STATE':<{_STATE}}{'BACKLOG':>9}{'LAG':>8}  RESTARTS 24h"
     for one in view.reports:
         rows = [present(worker, one.role, view) for worker in one.workers]
-        if rows and all(map(is_well, rows)):
+        unwell = [row for row in rows if not is_well(row)]
+        if rows and not unwell:
             yield from _line(_summary(one.role, rows), paint)
+        elif len(unwell) == 1 and len(rows) <= _FEW:
+            yield from _line(msgspec.structs.replace(unwell[0], name=f"{one.role}/{unwell[0].name}"), paint)
         else:
             yield one.role if rows else f"{one.role:<{_NAME}}{'–':>7}  no workers"
             for row in rows:

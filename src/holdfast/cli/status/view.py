@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.report.summary import AgentDetails
+from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.commands.troubles import FrontendTrouble
 from holdfast.cli.common.control_socket import CannotTell, label, no_daemon, roles
 from holdfast.cli.common.terms import TermOnBoard, read_terms
@@ -22,6 +23,7 @@ from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
 from holdfast.server.election.views import ElectorView, FleetVerdict
+from holdfast.store.balancers import BalancerSeen
 
 SYNCER_WORKER = "syncer"
 _DESCRIBED = frozenset({"elector", "peers", "vips", observed.AGENTS, observed.ENDPOINTS})
@@ -74,8 +76,12 @@ class StatusView:
     """Balancers that serve from a file, so that no pause of the fleet reaches them."""
     troubles: Sequence[FrontendTrouble] = ()
     """Frontends of balancers here that do not serve, or not with all of their backends."""
+    deletes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Applied deletes of the last hour, by daemon and kind; only daemons that deleted something."""
     pruning_fails: str = ""
     """Reason why the leader's syncer cannot prune the history of the inventory; empty while it can."""
+    vips: Sequence[BalancerSeen] = ()
+    """Balancers of the fleet, as they report to the store, and those here."""
 
 
 async def read_status(runtime: Path) -> StatusView:
@@ -97,6 +103,7 @@ async def read_status(runtime: Path) -> StatusView:
             reports.append(msgspec.structs.replace(one, role=name))
             continue
         one = msgspec.convert(answer.result, DaemonReport)
+        await answers.add_deletes(socket, name)
         reports.append(msgspec.structs.replace(one, role=name))
         for worker in one.workers:
             await answers.add(socket, name, worker)
@@ -115,8 +122,20 @@ async def read_status(runtime: Path) -> StatusView:
         {daemon: term for daemon, term in read_terms(runtime).items() if daemon not in {*answers.electors, *gone}},
         answers.unreached,
         answers.troubles,
+        answers.deletes,
         answers.pruning_fails,
+        [one for _, one in sorted((await _balancers(runtime, names, answers) | answers.vips).items())],
     )
+
+
+async def _balancers(runtime: Path, names: Sequence[str], answers: _Answers) -> dict[str, BalancerSeen]:
+    """Return the balancers that report to the store, as a server here reads them; none while it cannot."""
+    server = next((role for role in names if role.rpartition("/")[2] == "server"), None)
+    if server is None or not any(one.store is not None for one in answers.servers):
+        return {}
+    answer = await ask(runtime / f"{server}.sock", Request("balancers"), timeout=_ANSWER_WITHIN_S)
+    found = [] if answer.error else msgspec.convert(answer.result, list[BalancerSeen])
+    return {one.name: one for one in found}
 
 
 @dataclass
@@ -135,7 +154,15 @@ class _Answers:
     intents: dict[IntentName, Intent] = field(default_factory=dict)
     unreached: list[str] = field(default_factory=list)
     troubles: list[FrontendTrouble] = field(default_factory=list)
+    deletes: dict[str, Mapping[str, int]] = field(default_factory=dict)
     pruning_fails: str = ""
+    vips: dict[str, BalancerSeen] = field(default_factory=dict)
+
+    async def add_deletes(self, socket: Path, daemon: str) -> None:
+        """Ask a supervisor for its deletes of the last hour; one of an older release does not know them."""
+        answer = await ask(socket, Request("deletes"), timeout=_ANSWER_WITHIN_S)
+        if not answer.error and answer.result:
+            self.deletes[daemon] = msgspec.convert(answer.result, dict[str, int])
 
     async def add(self, socket: Path, daemon: str, worker: WorkerReport) -> None:
         """Ask one worker; not one whose pulse shows that it would not answer."""
@@ -157,7 +184,15 @@ class _Answers:
                 self.unanswered[f"{daemon}/{worker.name}"] = answer.error
             else:
                 self._describe(worker.name, answer.result)
+                if worker.name == VIPS_WORKER:
+                    await self._add_vips(socket, answer.result["name"])
                 self.electors |= {daemon} if worker.name == "elector" else set()
+
+    async def _add_vips(self, socket: Path, balancer: str) -> None:
+        shown = await _query_worker(socket, VIPS_WORKER, "balancer")
+        if shown is not None:
+            states = {one["name"]: one["state"] for one in shown["frontends"]}
+            self.vips[balancer] = BalancerSeen(balancer, __version__, states, shown["digests"]["table"])
 
     def _describe(self, worker: str, about: dict[str, Any]) -> None:
         match worker:

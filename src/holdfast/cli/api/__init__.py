@@ -1,0 +1,1 @@
+"""Worker `api`: `worker` serves it, `documents` asks the daemons, `frontends` puts the balancers' answers together."""
