@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import lab as commands
+from holdfast.cli.lab import command as commands
 
 
 @pytest.fixture(scope="package")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import lab as commands
+from holdfast.cli.lab import command as commands
 from holdfast.lab.fleet import layout, netns
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import network

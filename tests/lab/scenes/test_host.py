@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.lab.fleet import kernel_hosts
 from holdfast.lab.scenes.host import kernel_host
-from holdfast.lab.scenes.stage import Broken, Lab
+from holdfast.lab.scenes.stage import Lab, NotInThisLab
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import answers
@@ -53,5 +53,5 @@ def test_on_the_kernel_flushed_routes_come_back(lab: Path) -> None:
 
 
 def test_without_hosts_on_the_kernel_the_scene_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="this scene needs hosts on the kernel: sudo make lab"):
+    with pytest.raises(NotInThisLab, match="this scene needs hosts on the kernel: sudo make lab"):
         kernel_host(Lab(tmp_path))

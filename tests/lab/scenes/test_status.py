@@ -53,4 +53,4 @@ def test_the_page_has_hosts_and_endpoints_and_explain_shows_the_status_of_an_end
     made_of = re.compile(r"^STATUS +(ACTIVE|DOWN|ERROR) \(on r1-\d+, its agent is alive\)", re.MULTILINE)
     explain = ("explain", "endpoint", "holdfast-web--01-eth0")
     wait_until(lambda: made_of.search(holdfast(lab, *explain).output) is not None, "its status is explained", within=90)
-    assert holdfast(lab, "orphans").exit_code == 0
+    assert holdfast(lab, "get", "endpoints", "--orphaned").exit_code == 0

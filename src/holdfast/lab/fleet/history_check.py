@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,8 @@ from holdfast.model.control.leader import LEADER
 from holdfast.store.api import prefix_end
 
 _TIMEOUT_S = 20.0
+_SERVES_WITHIN_S = 60.0
+_RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def read_history(url: str, region: Region) -> History:
 def read_events(url: str, prefix: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yield every event under a prefix up to now, in order, in the JSON of etcd's gateway."""
     marker = prefix + b"lab/marker"
-    last = int(_post(url, "/v3/kv/put", {"key": _text(marker), "value": ""})["header"]["revision"])
+    last = _put(url, marker)
     for event in _events(url, prefix):
         key = base64.b64decode(event["kv"]["key"])
         if key == marker and int(event["kv"]["mod_revision"]) >= last:
@@ -132,6 +135,22 @@ def _events(url: str, prefix: bytes) -> Iterator[dict[str, Any]]:
             yield from result.get("events", ())
     finally:
         connection.close()
+
+
+def _put(url: str, key: bytes) -> int:
+    """Write an empty value and return its revision, as soon as the member serves writes: it may have no leader yet."""
+    deadline = time.monotonic() + _SERVES_WITHIN_S
+    while True:
+        try:
+            answer = _post(url, "/v3/kv/put", {"key": _text(key), "value": ""})
+            if "header" in answer:
+                return int(answer["header"]["revision"])
+            problem = str(answer)
+        except OSError as error:
+            problem = str(error)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{url} has served no write for {_SERVES_WITHIN_S:g} s: {problem}")
+        time.sleep(_RETRY_S)
 
 
 def _post(url: str, path: str, body: dict[str, str]) -> dict[str, Any]:

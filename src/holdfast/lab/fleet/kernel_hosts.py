@@ -16,9 +16,10 @@ from pathlib import Path
 
 from holdfast.lab.fleet.layout import WORKLOADS
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork
-from holdfast.testing.real.segment import HostSegment, route_by_gateway
+from holdfast.testing.real.segment import GATEWAY, HostSegment, route_by_gateway
 
 COUNT = 3
+_FIRST_TABLE = 100
 
 
 def name(number: int) -> str:
@@ -38,7 +39,16 @@ def create(net: NamespaceNetwork) -> None:
         for index, workload in enumerate(WORKLOADS, 1):
             address = f"{workload_address(number, index)}/32"
             segment.plug(host, f"tap-{workload}-{number:02}", workloads, f"eth{index}", address)
+            workloads.batch(_sent_by_its_own_interface(workload_address(number, index), index))
         route_by_gateway(workloads, "eth1", 4)
+
+
+def _sent_by_its_own_interface(address: str, index: int) -> list[str]:
+    """Commands by which packets from that address leave by its interface: the guard drops them on another one."""
+    return [
+        f"route add default via {GATEWAY[4]} dev eth{index} onlink table {_FIRST_TABLE + index}",
+        f"rule add from {address} lookup {_FIRST_TABLE + index}",
+    ]
 
 
 def namespace(system_names: Mapping[str, str], name: str) -> Namespace:

@@ -29,11 +29,16 @@ def underlay(number: int) -> str:
     return f"192.0.2.{number}"
 
 
+def tunnel(number: int) -> str:
+    """Return the address of that host on its own tunnel device, to which every other host has a route."""
+    return f"10.29.0.{number}"
+
+
 def host(name: str, number: int) -> WantedObject:
     """Return a host on the underlay address of that number, reached through a tunnel."""
     spec = HostSpec(
         bgp=Bgp(ipv4_address=f"{underlay(number)}/24"),
-        tunnel_ipv4=f"10.29.0.{number}",
+        tunnel_ipv4=tunnel(number),
         tunnel_mac=f"66:00:00:00:00:{number:02x}",
     )
     return wanted(HOST, REGION, name, Host.of(name, spec))

@@ -18,7 +18,18 @@ from holdfast.agent.claims import ClaimKey, RemoteRoute, Shape, nexthop, route
 from holdfast.agent.dataplane.file import load
 from holdfast.lab.fleet import layout
 from holdfast.lab.fleet.agents import ROLE
-from holdfast.lab.scenes.stage import PATIENCE, Broken, Lab, Say, Scene, obtain, promise, send, until
+from holdfast.lab.scenes.stage import (
+    PATIENCE,
+    Lab,
+    NotInThisLab,
+    Say,
+    Scene,
+    limit_s,
+    obtain,
+    promise,
+    send,
+    until,
+)
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AGENT_STATUS
@@ -120,7 +131,7 @@ async def _victim(lab: Lab) -> LabAgent:
     hosts = layout.hosts(lab.state)
     on_files = [host for host in hosts[1:] if host not in layout.namespaces(lab.state)]
     if not on_files:
-        raise Broken(
+        raise NotInThisLab(
             "all hosts of this lab are on the kernel: try agent-kill-under-traffic, or start it with --hosts 6"
         )
     agent = LabAgent(lab, on_files[0])
@@ -178,7 +189,7 @@ def _added_keys() -> set[ClaimKey]:
     """Return the keys that the hosts of a scene occupy in the other hosts' kernels."""
     from holdfast.lab.fleet import seed
 
-    return {*_keys(_PREFIXES), nexthop(seed.underlay(_NUMBER))}
+    return {*_keys(_PREFIXES), *_keys([f"{seed.tunnel(_NUMBER)}/32"]), nexthop(seed.underlay(_NUMBER))}
 
 
 def _keys(prefixes: Sequence[str]) -> set[ClaimKey]:
@@ -314,7 +325,19 @@ def _first(keys: Collection[ClaimKey]) -> str:
 
 
 SCENES: Mapping[str, Scene] = {
-    "agent-kill": agent_kill,
-    "node-gone-while-agent-down": host_deleted_while_agent_down,
-    "ip-reuse": ip_reuse,
+    "agent-kill": Scene(
+        agent_kill,
+        promise="a restart changes nothing in the host's kernel but what was added meanwhile; its host stays alive",
+        limit=f"0 objects missing, sampled every {_SAMPLE.total_seconds() * 1000:g} ms",
+    ),
+    "node-gone-while-agent-down": Scene(
+        host_deleted_while_agent_down,
+        promise="an agent that missed the deletion of a host deletes that host's objects, and no others",
+        limit=f"within {limit_s(PATIENCE)} of its return; 0 objects of live hosts missing",
+    ),
+    "ip-reuse": Scene(
+        ip_reuse,
+        promise="addresses that got a new owner while the agent was down are never deleted for the old one",
+        limit="0 objects missing; 1 kernel change, for the prefix with a new next hop",
+    ),
 }

@@ -22,7 +22,7 @@ from holdfast.lab.fleet.client import FLOWS
 from holdfast.lab.fleet.netns import Programmed
 from holdfast.lab.fleet.vips_file import VipsFile
 from holdfast.lab.fleet.web import FALL, INTERVAL, WEIGHT
-from holdfast.lab.scenes.stage import Broken, Lab, Say, Scene, obtain, promise, send, until
+from holdfast.lab.scenes.stage import Broken, Lab, Say, Scene, limit_s, obtain, promise, send, until
 from holdfast.model.base.time import Duration
 from holdfast.testing.real.anycast import SERVERS
 from holdfast.testing.real.flows import FlowCounts
@@ -105,7 +105,7 @@ class WebSite:
         return await self._ask("lab", "web", command, name=server)
 
     async def backend(self, server: str, action: str, **more: object) -> Any:
-        """Do what `holdfast backend ACTION` does."""
+        """Do what `holdfast ACTION backend` does."""
         return await self._ask(f"{BALANCER}/{ROLE}", "vips", "backend", do=action, name=server, **more)
 
     async def after(self, requests: int) -> FlowCounts:
@@ -229,8 +229,24 @@ async def dataplane_wipe(lab: Lab, say: Say, seconds: float) -> None:
 
 
 SCENES: Mapping[str, Scene] = {
-    "balancer-restart": balancer_restart,
-    "backend-down": backend_down,
-    "dataplane-wipe": dataplane_wipe,
-    "drain": backend_drain,
+    "balancer-restart": Scene(
+        balancer_restart,
+        promise="a restart makes no dataplane write, and no request of the client fails",
+        limit=f"0 writes; 0 failed requests, until {_WATCHED} more were sent after the warm-up",
+    ),
+    "backend-down": Scene(
+        backend_down,
+        promise="a dead backend gets no more flows, those that it had are ended, and then no request fails",
+        limit=f"weight 0 within {limit_s(_DETECTED)}; requests may fail until then, 0 after it",
+    ),
+    "dataplane-wipe": Scene(
+        dataplane_wipe,
+        promise="what was deleted behind the balancer's back is programmed again, and then no request fails",
+        limit=f"within {limit_s(_RESTORED)}; requests may fail until then, 0 after it",
+    ),
+    "drain": Scene(
+        backend_drain,
+        promise="a paused backend gets no new flow, its flows end by themselves, and no request fails",
+        limit="0 new flows, 0 flows cut, 0 failed requests",
+    ),
 }

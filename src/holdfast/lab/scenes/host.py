@@ -15,7 +15,8 @@ from holdfast.agent.dataplane.linux.event_socket import EventSocket
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.lab.fleet import kernel_hosts, layout
 from holdfast.lab.fleet.agents import ROLE
-from holdfast.lab.scenes.stage import Broken, Lab, Say, Scene, promise, send, until
+from holdfast.lab.scenes.stage import Lab, NotInThisLab, Say, Scene, limit_s, promise, send, until
+from holdfast.model.base.time import Duration
 from holdfast.netlink import nexthops, routes
 from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
@@ -26,6 +27,8 @@ from holdfast.testing.real.pinger import Pinger
 _VICTIM, _OTHER = 2, 3
 _TRAFFIC = 200
 """Ping replies that a scene waits for, so that it has seen some traffic."""
+_RESTORED = Duration(seconds=5)
+"""The agent hears of a change in the kernel at once; the rest is for a busy machine."""
 _CHANGES = (routes.NEW, routes.DELETE, nexthops.NEW, nexthops.DELETE)
 
 
@@ -56,7 +59,7 @@ def kernel_host(lab: Lab) -> KernelHost:
     names = layout.namespaces(lab.state)
     victim, other = kernel_hosts.name(_VICTIM), kernel_hosts.name(_OTHER)
     if victim not in names:
-        raise Broken("the hosts of this lab are files; this scene needs hosts on the kernel: sudo make lab")
+        raise NotInThisLab("the hosts of this lab are files; this scene needs hosts on the kernel: sudo make lab")
     return KernelHost(lab, *(kernel_hosts.namespace(names, one) for one in (victim, f"{victim}-w", f"{other}-w")))
 
 
@@ -108,11 +111,26 @@ async def kernel_flush(lab: Lab, say: Say, seconds: float) -> None:
         at.host.run("ip", "nexthop", "flush", "protocol", str(LinuxSettings().protocol))
         say(f"flushed all nexthops of {at.host.name}, and with them the routes to every other host")
         took = await until("the routes to be programmed again", at.is_programmed)
-        before = pings.answered
+        before, since = pings.answered, pings.sent
         await until("more traffic", lambda: pings.answered > before + _TRAFFIC)
+    lost, late = pings.lost(), [number for number in pings.lost() if number > since]
     say(
-        f"all routes are back after {took.total_seconds():.2f} s; {len(pings.lost())} of {pings.sent:,} pings were lost"
+        f"all routes are back after {took.total_seconds():.2f} s; {len(lost)} of {pings.sent:,} pings were lost, "
+        f"{len(late)} of them after that"
     )
+    promise(took <= _RESTORED, f"flushed routes are programmed again within {limit_s(_RESTORED)}")
+    promise(not late, "no packet is lost once the routes are back")
 
 
-SCENES: Mapping[str, Scene] = {"agent-kill-under-traffic": agent_kill_under_traffic, "kernel-flush": kernel_flush}
+SCENES: Mapping[str, Scene] = {
+    "agent-kill-under-traffic": Scene(
+        agent_kill_under_traffic,
+        promise="a restart of an agent changes nothing in the kernel, and loses no packet",
+        limit="0 kernel changes, 0 lost pings",
+    ),
+    "kernel-flush": Scene(
+        kernel_flush,
+        promise="routes that somebody flushed come back, and then no packet is lost",
+        limit=f"within {limit_s(_RESTORED)}; pings are lost until then, 0 after it",
+    ),
+}

@@ -18,7 +18,7 @@ from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.lab.fleet import layout
-from holdfast.lab.scenes.stage import CLOCK, Lab, Say, Scene, obtain, promise, until
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Lab, Say, Scene, limit_s, obtain, promise, until
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.network import NETWORK, Network
@@ -163,6 +163,14 @@ def _processes(lab: Lab) -> set[int]:
 
 
 SCENES: Mapping[str, Scene] = {
-    "database-emptied": database_emptied,
-    "database-unreachable": database_unreachable,
+    "database-emptied": Scene(
+        database_emptied,
+        promise="an emptied database deletes nothing from the store, and its syncer says how to release that",
+        limit=f"0 of all objects in the store change; held within {limit_s(PATIENCE)}",
+    ),
+    "database-unreachable": Scene(
+        database_unreachable,
+        promise="the store keeps the last known state while the database is away, and no server restarts",
+        limit=f"an outage of {MAX_OUTAGE_S:g} s at most; 0 changes in the store, 0 restarts",
+    ),
 }

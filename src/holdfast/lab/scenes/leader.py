@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.lab.fleet import layout
 from holdfast.lab.fleet.fenced_writer import WriterCounts
-from holdfast.lab.scenes.stage import CLOCK, Lab, Say, Scene, obtain, promise, send, until
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Lab, Say, Scene, limit_s, obtain, promise, send, until
 from holdfast.model.base.time import Duration
 from holdfast.server.election.leadership import Leading
 
@@ -128,7 +128,19 @@ async def _has_written(lab: Lab, name: str, before: WriterCounts) -> bool:
 
 
 SCENES: Mapping[str, Scene] = {
-    "leader-kill": leader_kill,
-    "leader-freeze": leader_freeze,
-    "etcd-restart": etcd_restart,
+    "leader-kill": Scene(
+        leader_kill,
+        promise="another server leads, and the killed one comes back",
+        limit=f"a new leader within {limit_s(_TAKEOVER)}: a lease is {limit_s(TTL)}, the rest is for a busy machine",
+    ),
+    "leader-freeze": Scene(
+        leader_freeze,
+        promise="another server leads; when the old leader wakes, none of its late writes is accepted",
+        limit=f"a new leader within {limit_s(_TAKEOVER)}; 0 writes of an old term, as etcd counts them",
+    ),
+    "etcd-restart": Scene(
+        etcd_restart,
+        promise="the leader writes again, and no server process restarts because etcd is away",
+        limit=f"each step within {limit_s(PATIENCE)}; 0 restarts",
+    ),
 }

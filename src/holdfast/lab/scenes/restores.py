@@ -26,7 +26,18 @@ from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.lab.fleet import layout, seed
 from holdfast.lab.fleet import server as lab_server
-from holdfast.lab.scenes.stage import CLOCK, Broken, Lab, Say, Scene, obtain, promise, until
+from holdfast.lab.scenes.stage import (
+    CLOCK,
+    PATIENCE,
+    Lab,
+    NotInThisLab,
+    Say,
+    Scene,
+    limit_s,
+    obtain,
+    promise,
+    until,
+)
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.identity import Identity
@@ -146,7 +157,7 @@ async def _later_edits(lab: Lab, inventory: SqlInventory, say: Say) -> AsyncIter
 def _hosts(lab: Lab) -> Sequence[str]:
     on_files = [host for host in layout.hosts(lab.state) if host not in layout.namespaces(lab.state)]
     if not on_files:
-        raise Broken("all hosts of this lab are on the kernel: start it with --hosts 6")
+        raise NotInThisLab("all hosts of this lab are on the kernel: start it with --hosts 6")
     return on_files
 
 
@@ -352,7 +363,19 @@ def _calico(count: int) -> Mapping[bytes, bytes]:
 
 
 SCENES: Mapping[str, Scene] = {
-    "etcd-restored": etcd_restored,
-    "database-restored": database_restored,
-    "foreign-store": foreign_store,
+    "etcd-restored": Scene(
+        etcd_restored,
+        promise="an etcd that went back to an older copy is noticed and filled again, and no agent loses a route",
+        limit=f"each step within {limit_s(PATIENCE)}; 0 objects missing or different in any kernel",
+    ),
+    "database-restored": Scene(
+        database_restored,
+        promise="a database that went back to an older copy deletes and changes nothing before an operator decides",
+        limit="0 changes in the store; 0 objects missing or different in any kernel",
+    ),
+    "foreign-store": Scene(
+        foreign_store,
+        promise="a first start changes nothing in an etcd that Calico uses before an operator adopts it",
+        limit=f"0 changes in {limit_s(_LOOKED_AT)}, and none to those objects after the adoption",
+    ),
 }

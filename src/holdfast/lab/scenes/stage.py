@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy import Engine
 
 from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.lab.fleet import layout
 from holdfast.lab.fleet.fenced_writer import WriterCounts, writes_prefix
 from holdfast.model.base.region import Region
@@ -31,12 +32,18 @@ from holdfast.store.transport.gateway import Connection
 CLOCK = SystemClock()
 PATIENCE = Duration(seconds=60)
 _POLL_S = 0.02
+_BUSY = 4
+"""Processes per core that want to run on an overloaded machine."""
 
 T = TypeVar("T")
 
 
 class Broken(Exception):
     """A promise was broken, or the lab is not in the state that the scene needs; the message is one sentence."""
+
+
+class NotInThisLab(Broken):
+    """The scene needs a lab of another kind, and has broken nothing."""
 
 
 Say = Callable[[str], None]
@@ -103,6 +110,14 @@ class Lab:
             shown = {"gate": "brake", "reason": "a scene of the lab", "shown": count, "seal": held.result["seal"]}
             await self.ask(daemon, "syncer", "allow", shown)
 
+    def unsynced(self) -> str:
+        """Say that changes of the inventory are still on their way to etcd; empty if none are, or nobody leads."""
+        if self.leader() is None:
+            return ""
+        with self.database() as engine:
+            waiting = SqlInventory(engine).waiting()
+        return f"{waiting} changes of the inventory have not reached etcd" if waiting else ""
+
     async def writer_counts(self, server: str) -> WriterCounts | None:
         """Return what the server's writer counted; None while it does not answer."""
         answer = await self.ask(f"{server}/server", "writer", "counts", timeout=2.0)
@@ -163,9 +178,18 @@ async def obtain(what: str, read: Callable[[], Awaitable[T | None]], within: Dur
     began = CLOCK.now()
     while (found := await read()) is None:
         if CLOCK.now() - began > within:
-            raise Broken(f"timed out after {within.total_seconds():g} s waiting for {what}")
+            raise Broken(f"timed out after {limit_s(within)} waiting for {what}{busy(os.getloadavg()[0])}")
         await asyncio.sleep(_POLL_S)
     return found
+
+
+def busy(load: float) -> str:
+    """Return a note if so many processes want to run that a timeout says little about the product. Pure but for the
+    number of cores."""
+    cores = os.cpu_count() or 1
+    if load < _BUSY * cores:
+        return ""
+    return f"; this machine is overloaded ({load:.0f} processes want to run on {cores} cores), which may be why"
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
@@ -180,5 +204,25 @@ def promise(kept: bool, what: str) -> None:
         raise Broken(f"the promise was broken: {what}")
 
 
-Scene = Callable[[Lab, Say, float], Awaitable[None]]
+Play = Callable[[Lab, Say, float], Awaitable[None]]
 """Takes the lab, a function that prints one line, and the seconds that a freeze or an outage lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A scene: what it does (the first sentence of `play`), and the promise that it checks."""
+
+    play: Play
+    promise: str
+    """What must not suffer; printed before anything is broken."""
+    limit: str
+    """Bound of the promise: how long, how many, and what it does not cover."""
+
+    @property
+    def summary(self) -> str:
+        return f"{(self.play.__doc__ or '').partition('.')[0]}."
+
+
+def limit_s(limit: Duration) -> str:
+    """Format a limit as 8 s."""
+    return f"{limit.total_seconds():g} s"

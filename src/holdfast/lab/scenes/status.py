@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.lab.fleet import layout
-from holdfast.lab.scenes.stage import CLOCK, Lab, Say, Scene, obtain, promise, until
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Lab, Say, Scene, limit_s, obtain, promise, until
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.store.api import prefix_end
@@ -163,4 +163,15 @@ async def _cleaned(store: EtcdStore) -> AsyncIterator[None]:
         await store.delete(_prefix(), end=prefix_end(_prefix()))
 
 
-SCENES: Mapping[str, Scene] = {"poison-key": unreadable_value, "backlog": status_backlog}
+SCENES: Mapping[str, Scene] = {
+    "poison-key": Scene(
+        unreadable_value,
+        promise="values that cannot be read are named, count as present, and stop neither neighbours nor workers",
+        limit=f"each step within {limit_s(PATIENCE)}; 0 workers exit",
+    ),
+    "backlog": Scene(
+        status_backlog,
+        promise="while the database takes no writes, the backlog stays bounded and is named, and no worker restarts",
+        limit=f"1 item per object; a lock of {MAX_LOCK_S:g} s at most; 0 restarts",
+    ),
+}
