@@ -2,8 +2,9 @@
 
     python -m tests.faults [ROW …]
 
-A row *holds* when all its tests pass, and its protection is *noticed* when they fail without it. Exits with 1 when a
-row that has a test does not hold or its removal goes unnoticed; rows without a test are listed, not failed.
+A row *holds* when all its tests pass with the protection replaced by one that calls it, and its protection is *noticed*
+when they fail without it in the way the row describes (`holdfast.testing.fault`). Exits with 1 when a row that has a
+test does not hold or its removal goes unnoticed, and says why; rows without a test are listed, not failed.
 """
 
 from __future__ import annotations
@@ -27,28 +28,19 @@ def matrix() -> dict[str, str]:
 class Collector:
     """Gathers the outcome of each row's tests, with the protection and without it."""
 
-    def __init__(self, wanted: set[str]) -> None:
-        self.wanted = wanted
+    def __init__(self) -> None:
         self.outcomes: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        self._rows: dict[str, tuple[tuple[str, ...], str]] = {}
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        kept: list[pytest.Item] = []
-        for item in items:
-            mark = item.get_closest_marker("fault")
-            if mark is None or not isinstance(item, pytest.Function):
-                continue
-            rows = mark.kwargs["rows"]
-            if not self.wanted or self.wanted & set(rows):
-                self._rows[item.nodeid] = rows, str(item.callspec.params["protection"])
-                kept.append(item)
-        items[:] = kept
+        self.failures: list[tuple[str, str]] = []
+        """Test and last line of what went wrong."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" or report.outcome != "passed":
-            rows, protection = self._rows[report.nodeid]
-            for row in rows:
-                self.outcomes[row][protection].add(report.outcome)
+        if report.when != "call" and report.outcome == "passed":
+            return
+        of = dict(report.user_properties)
+        for row in of["rows"]:  # type: ignore[attr-defined]  # as `holdfast.testing.fault` has set them
+            self.outcomes[row][str(of["run"])].add(report.outcome)
+        if report.failed:
+            self.failures.append((report.nodeid, report.longreprtext.splitlines()[-1]))
 
 
 def verdict(outcomes: dict[str, set[str]]) -> tuple[str, bool]:
@@ -69,10 +61,11 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"the matrix has no row {', '.join(unknown)}", file=sys.stderr)
         return 2
-    collector = Collector(set(arguments))
-    # Over the whole suite: a test may prove a row wherever it lives.
+    collector = Collector()
+    # Over the whole suite: a test may prove a row wherever it lives. Most wait for processes more than they compute.
     options = ["-o", "addopts=--strict-markers --strict-config --import-mode=importlib -p no:cacheprovider"]
-    code = pytest.main([*options, "-m", "fault and not soak", "-p", "no:terminal"], [collector])
+    options += ["-n", "3", "--dist", "loadfile", "-p", "no:terminal", "-m", "fault and not soak"]
+    code = pytest.main([*options, "--placebo", "--rows", ",".join(arguments) or "all"], [collector])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         print(f"the tests could not be run: {pytest.ExitCode(code).name.lower()}", file=sys.stderr)
         return 2
@@ -81,6 +74,11 @@ def main(arguments: list[str]) -> int:
         words, fine = verdict(collector.outcomes[row])
         good &= fine
         print(f"{row:<4} {words:<32} {rows[row]}")
+    for test, why in collector.failures:
+        print(f"\n{test}\n    {why}")
+    untested = [row for row in rows if not collector.outcomes[row]] if not arguments else []
+    if untested:
+        print(f"\nno test yet: {', '.join(untested)}")
     tested = sum(1 for row in rows if collector.outcomes[row])
     if not arguments:
         print(f"\n{tested} of {len(rows)} rows have a test")

@@ -51,8 +51,9 @@ def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> 
 async def _half_a_list(self: SourceWatcher, _remembered: Journaled = tuple) -> set[ClaimKey]:
     if not self.objects.synced:
         return set()
-    touched = self._apply_changes()
-    self._update_synced()
+    taken = self._take_state()
+    touched = at_once(self._apply_changes(taken))
+    self._update_synced(taken)
     return touched
 
 

@@ -122,6 +122,7 @@ def _of_host(host: Host) -> dict[ClaimKey, Shape]:
         forwarding(4, spec.tunnel_mac): FdbEntry(str(host.underlay(4))),
         neighbour(spec.tunnel_ipv4): NeighbourEntry(spec.tunnel_mac),
         nexthop(spec.tunnel_ipv4): NexthopEntry(Mode.VXLAN),
+        route(f"{spec.tunnel_ipv4}/32"): RemoteRoute(spec.tunnel_ipv4),
     }
 
 

@@ -7,18 +7,22 @@ ids and PID namespaces, and a process table that always knows which processes ar
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
+from unittest.mock import patch
 
 import msgspec
 
 from holdfast.config.sections.server import ServerSettings
 from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
-from holdfast.model.base.time import seconds
+from holdfast.model.base.time import Instant, nanoseconds, seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.reconcile import Away
+from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.daemon.board import Cell
 from holdfast.server.election.elector import Elector
 from holdfast.server.election.handover import Ability, successor
@@ -31,14 +35,14 @@ from holdfast.server.election.leadership import (
     is_over,
     while_leading,
 )
-from holdfast.server.election.machine import ElectionPhase, LossReason
+from holdfast.server.election.machine import Election, ElectionPhase, LossReason, rests
 from holdfast.server.election.predecessor import certainly_dead
 from holdfast.server.election.registrar import Registrar
 from holdfast.server.election.trial import DatabaseTrial, TrialState
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
-from holdfast.testing.sim.nodes import SimProcess
+from holdfast.testing.sim.nodes import NodeClock, SimProcess
 from holdfast.testing.store.link import later
 
 T = TypeVar("T")
@@ -96,6 +100,26 @@ class Host:
         return process is None or process.dead
 
 
+class MachineClock(SystemClock):
+    """The shipped clock, which asks the system calls of a simulated machine: the boot clock and the time of day."""
+
+    def __init__(self, machine: NodeClock) -> None:
+        self.machine = machine
+
+    def now(self) -> Instant:
+        with patch.object(time, "clock_gettime_ns", self._read):
+            return super().now()
+
+    def wall(self) -> datetime:
+        return self.machine.wall()
+
+    def _read(self, which: int) -> int:
+        return {
+            time.CLOCK_BOOTTIME: self.machine.now().ns,
+            time.CLOCK_REALTIME: nanoseconds(self.machine.wall() - datetime(2025, 1, 1, tzinfo=UTC)),
+        }[which]
+
+
 Seen = Callable[["SimServer", LeadershipCell], None]
 
 
@@ -110,11 +134,12 @@ class SimServer:
         self.host = host
         self.namespace = namespace
         self.timings = timings
-        self.clock = host.first.clock
+        self.clock: Clock = host.first.clock
         self.electing = host.first.beside(f"{self.name}/elector")
         self.writing = host.first.beside(f"{self.name}/writer")
         self.shown, self.found = Slot[LeadershipCell](), Slot[TermEnded]()
         self.elector: Elector | None = None
+        self.registrar: Registrar | None = None
         self.seen: list[Seen] = []
         """Told whatever the elector shows."""
         self.has_database: Callable[[], bool] = lambda: True
@@ -192,7 +217,7 @@ class SimServer:
             on_change=lambda _term, sentence: self._world.note(sentence),
         )
         trial = DatabaseTrial(self._try_database)
-        registrar = self._registrar(store, me, elector, trial)
+        self.registrar = registrar = self._registrar(store, me, elector, trial)
         node.run(
             _take_part(
                 elector, registrar, self._stopping, trial.run, lambda: self._give_way(me, elector, registrar, trial)
@@ -247,10 +272,10 @@ class SimServer:
         return taken
 
     def _report(self, me: Leader, trial: DatabaseTrial) -> Server:
-        phase = None if self.elector is None else self.elector.state.phase
+        state = Election() if self.elector is None else self.elector.state
         # A leader's syncer uses the database; a follower knows only what its trial has shown.
         shown = trial.state.value
-        if phase is ElectionPhase.LEADING:
+        if state.phase is ElectionPhase.LEADING:
             shown = "ok" if self.has_database() and self.can_lead() else "waiting: database"
         healthy = not shown.startswith("waiting")
         return Server(
@@ -263,7 +288,7 @@ class SimServer:
             database=healthy and shown != TrialState.UNTRIED.value,
             failed=self.ability.failed,
             workers={"syncer": WorkerHealth(healthy, shown)},
-            stands=phase is not ElectionPhase.RESTING,
+            stands=not rests(state, self.clock.now()),
         )
 
     def _work(self, leadership: Leadership, store: Store) -> Callable[[Leading], Awaitable[None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import World, simulate
-from tests.sim.__main__ import replay
+from tests.sim.election import replay
 from tests.sim.election_scenario import ElectionResult, election_scenario
 
 SEEDS = 300
@@ -47,4 +47,4 @@ def test_a_failing_seed_names_the_command_that_replays_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(globals(), "election_scenario", fail)
     with pytest.raises(AssertionError, match="two leaders") as failed:
         keep(7)
-    assert "replay it with: python -m tests.sim --seeds 1 --first 7" in failed.value.__notes__
+    assert "replay it with: python -m tests.sim.election --seeds 1 --first 7" in failed.value.__notes__

@@ -63,9 +63,10 @@ class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
             if key.backend != NO_BACKEND
         }
 
-    async def lost(self) -> None:
+    async def lost(self) -> str:
         await self._lost.wait()
         self._lost.clear()
+        return "the dataplane restarted"
 
     def describe(self) -> VipDataplaneInfo:
         return VipDataplaneInfo("fake", self.live)

@@ -9,7 +9,7 @@ every change of its objects, so that an invariant can be checked at each moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute, NexthopEntry, RemoteRoute, Shape, nexthop
@@ -48,6 +48,8 @@ class FakeKernel(FaultyTarget[ClaimChange]):
     interfaces: set[str] | None = None
     """The interfaces that exist; None stands for all."""
     own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
+    tables: dict[int, Set[ClaimKey]] = field(default_factory=dict)
+    """Routes of other programs, by table."""
     waits_for: str | None = None
     interruptions: int = 0
     """Number of reads to interrupt."""
@@ -83,6 +85,9 @@ class FakeKernel(FaultyTarget[ClaimChange]):
         if isinstance(shape, LocalRoute) and self.interfaces is not None and shape.interface not in self.interfaces:
             return f"interface {shape.interface} does not exist"
         return None
+
+    def routes_in(self, table: int) -> Set[ClaimKey]:
+        return self.tables.get(table, frozenset())
 
     async def disturbed(self) -> Collection[ClaimKey] | None:
         await self._events.wait()

@@ -27,7 +27,7 @@ class Daemon:
         self.file = home / "holdfast.yaml"
         home.mkdir(parents=True)
         self.write_config(config)
-        self.process = Process(namespace.command(*HOLDFAST, role, "--config", str(self.file)), log=home / "log")
+        self.process = self._process(HOLDFAST)
 
     def write_config(self, lines: Sequence[str]) -> None:
         """Replace the configuration; it takes effect at the next start or reload."""
@@ -36,6 +36,16 @@ class Daemon:
 
     def start(self) -> None:
         self.process.start()
+
+    def restart_as(self, program: Sequence[str]) -> None:
+        """Stop it in order, and start it as another program: an upgrade, or a way back."""
+        self.process.stop(within=PATIENCE)
+        self.process = self._process(program)
+        self.start()
+
+    def _process(self, program: Sequence[str]) -> Process:
+        command = self.namespace.command(*program, self.role, "--config", str(self.file))
+        return Process(command, log=self.home / "log")
 
     def kill(self) -> None:
         """SIGKILL supervisor and workers."""

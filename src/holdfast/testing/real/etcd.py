@@ -159,6 +159,39 @@ def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Etcd
                     member.kill()
 
 
+@contextlib.contextmanager
+def learner_of(cluster: EtcdCluster) -> Iterator[EtcdMember]:
+    """Add a member that is no voter yet, and run it until the block ends."""
+    with folder() as home, reserved_ports(2) as (port, peer_port):
+        member = EtcdMember(home.name, home / "data", (port, peer_port))
+        added = cluster.leader().ask("/v3/cluster/member/add", {"peerURLs": [member.peer_url], "isLearner": True})
+        peers = [f"{one.get('name') or member.name}={one['peerURLs'][0]}" for one in added["members"]]
+        member.process = Process(
+            etcd_command(
+                *(member.name, member.home, member.url, member.peer_url),
+                cluster=",".join(peers),
+                options=["--initial-cluster-state", "existing"],
+            ),
+            log=home / "etcd.log",
+        )
+        try:
+            member.start()
+            wait_until(lambda: _refuses_as_learner(member), "the learner refuses clients", within=_PATIENCE)
+            yield member
+        finally:
+            member.kill()
+
+
+def _refuses_as_learner(member: EtcdMember) -> bool:
+    if not member.process.alive:
+        raise RuntimeError(f"etcd learner {member.name} ended: {member.process.output[-2000:]}")
+    try:
+        answer = member.ask("/v3/kv/range", {"key": base64.b64encode(b"\0").decode()})
+    except (OSError, ValueError):
+        return False
+    return "learner" in str(answer)
+
+
 def _members(home: Path, ports: Sequence[int], options: Sequence[str]) -> Sequence[EtcdMember]:
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
     members = [EtcdMember(f"{home.name}-{number}", home / str(number), pair) for number, pair in enumerate(pairs)]

@@ -105,11 +105,14 @@ class RealFleet(ServerGroup):
         servers: int,
         hosts: int,
         settings: Mapping[str, str] = {},
+        program: Sequence[str] = HOLDFAST,
     ) -> None:
-        """`settings` are for every daemon."""
+        """`settings` are for every daemon, and so is `program` until `restart_as`."""
         self.home, self.database, self._settings = home, database.replace("+psycopg", ""), settings
+        self._program = program
         self.runtime = home / "run"
         self._endpoints = cluster.endpoints
+        self._programs: dict[str, Sequence[str]] = {}
         self.kernels = {host_name(number): home / f"{host_name(number)}.kernel.json" for number in range(1, hosts + 1)}
         self.agents = {name: self._agent(name) for name in self.kernels}
         members = [self._server(f"s{number}") for number in range(1, servers + 1)]
@@ -138,7 +141,21 @@ class RealFleet(ServerGroup):
             **self._settings,
             **settings,
         }
-        return [*HOLDFAST, role, *(word for field, value in own.items() for word in ("--set", f"{field}={value}"))]
+        program = self._programs.get(name, self._program)
+        return [*program, role, *(word for field, value in own.items() for word in ("--set", f"{field}={value}"))]
+
+    def restart_as(self, name: str, program: Sequence[str]) -> None:
+        """Stop a server or an agent in order, and start it as another program: an upgrade, or a way back."""
+        self._programs[name] = program
+        if name in self.agents:
+            self.agents[name].stop(within=PATIENCE)
+            self.agents[name] = self._agent(name)
+            self.agents[name].start()
+            return
+        server = next(one for one in self.members if one.name == name)
+        server.process.stop(within=PATIENCE)
+        server.process = self._server(name).process
+        server.start()
 
     def change(self, objects: Sequence[WantedObject], why: str = "") -> None:
         """Edit the inventory as `holdfast apply` does."""
@@ -239,11 +256,17 @@ def _shape(workload: int, at: Placed, here: int) -> Shape:
 
 @contextlib.contextmanager
 def real_fleet(
-    cluster: EtcdCluster, database: str, *, servers: int = 1, hosts: int = 2, settings: Mapping[str, str] = {}
+    cluster: EtcdCluster,
+    database: str,
+    *,
+    servers: int = 1,
+    hosts: int = 2,
+    settings: Mapping[str, str] = {},
+    program: Sequence[str] = HOLDFAST,
 ) -> Iterator[RealFleet]:
     """Run servers and agents on this etcd and this database until the block ends."""
     with folder() as home:
-        fleet = RealFleet(cluster, database, home, servers=servers, hosts=hosts, settings=settings)
+        fleet = RealFleet(cluster, database, home, servers=servers, hosts=hosts, settings=settings, program=program)
         try:
             migrate(fleet.engine)
             fleet.change([host(number) for number in range(1, hosts + 1)])

@@ -33,7 +33,7 @@ from holdfast.testing.real.etcd import etcd_command
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.pinger import answers
 from holdfast.testing.real.processes import Process
-from holdfast.testing.real.segment import HostSegment, route_by_gateway
+from holdfast.testing.real.segment import GATEWAY, HostSegment, route_by_gateway
 
 REGION = Region()
 STORE = "http://10.0.0.254:2379"
@@ -95,9 +95,10 @@ class AgentProcess(Daemon):
         return self.worker("peers").get("state") == "ok"
 
     def routes(self, family: int = 4) -> Mapping[str, str]:
-        """Read our routing table with `ip`: per prefix the gateway or device."""
+        """Read our routing table with `ip`: per prefix the gateway or device, without the workloads' own gateway."""
         shown = self._json("ip", "-json", f"-{family}", "route", "show", "table", str(TABLE))
-        return {one["dst"]: one.get("gateway") or one.get("via", {}).get("host") or one["dev"] for one in shown}
+        ours = [one for one in shown if one["dst"] != GATEWAY[4]]
+        return {one["dst"]: one.get("gateway") or one.get("via", {}).get("host") or one["dev"] for one in ours}
 
     def forwards(self, family: int = 4) -> Mapping[str, str]:
         """Read the forwarding entries of our tunnel: per MAC the underlay address of its host."""

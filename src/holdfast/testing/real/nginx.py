@@ -24,6 +24,7 @@ http {{
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
   keepalive_requests 1000000;
+  keepalive_timeout 1h;
   server {{
     listen {port} backlog=4096;
     listen [::]:{port} backlog=4096 ipv6only=on;

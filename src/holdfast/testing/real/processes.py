@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from holdfast.testing.protection import patience
+
 PREFIX: Final = "hft"
 _UNLESS_ORPHANED: Final = '[ "$PPID" = "$0" ] && exec "$@"'
 """A child that is orphaned before PDEATHSIG is set would never get the signal: it ends itself."""
@@ -92,7 +94,9 @@ def reserved_ports(count: int) -> Iterator[Sequence[int]]:
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, within: float = 30.0) -> None:
-    """Poll until the condition holds; the `TimeoutError` names what did not happen."""
+    """Poll until the condition holds; the `TimeoutError` names what did not happen. In a fault test that runs without
+    its protection the wait is shortened."""
+    within = patience(within)
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:

@@ -4,8 +4,8 @@
       ├── h1 ── tap1 ── w1
       └── h2 ── tap2 ── w2
 
-Only the wiring: nothing runs in the namespaces. A host routes; a workload's gateway is the same link-local address on
-every host, as with Calico.
+Only the wiring: nothing runs in the namespaces. A workload's gateway is the same link-local address on every host, as
+with Calico; the agent of a host makes it that gateway.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork, join
 
 GATEWAY = {4: "169.254.1.1", 6: "fe80::1"}
-_GATEWAY_ADDRESS = {4: "169.254.1.1/32", 6: "fe80::1/64"}
 
 
 class HostSegment:
@@ -29,7 +28,6 @@ class HostSegment:
     def attach(self, name: str, *addresses: str) -> Namespace:
         """Add a host; its device on the segment is eth0."""
         host = self.hosts[name] = self.net.namespace(name)
-        host.forward()
         join(host, "eth0", self.core, f"to-{name}")
         self.core.batch([f"link set to-{name} master segment", f"link set to-{name} up"])
         host.bring_up("eth0", *addresses)
@@ -38,7 +36,7 @@ class HostSegment:
     def plug(self, host: Namespace, tap: str, workload: Namespace, device: str, *addresses: str) -> None:
         """Connect a workload's namespace to its host; `addresses` are the workload's, with their prefix lengths."""
         join(host, tap, workload, device)
-        host.bring_up(tap, *(_GATEWAY_ADDRESS[_family(one)] for one in addresses))
+        host.bring_up(tap)
         workload.bring_up(device, *addresses)
 
 
@@ -49,7 +47,3 @@ def route_by_gateway(workload: Namespace, device: str, *families: int) -> None:
         6: [f"route add default via {GATEWAY[6]} dev {device}"],
     }
     workload.batch([command for family in families for command in commands[family]])
-
-
-def _family(address: str) -> int:
-    return 6 if ":" in address else 4

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from holdfast.testing.real.daemon import PATIENCE, Daemon
@@ -21,6 +23,8 @@ from holdfast.testing.real.vpp import Vpp
 SERVERS = ("s1", "s2", "s3")
 VIP = "192.0.2.80"
 DSCP = 10
+SOURCE = "10.8.0.1"
+"""Address of VPP from which GRE packets come."""
 _RESTORE = """\
 table ip l3dsr {{
   chain prerouting {{
@@ -67,30 +71,43 @@ class VppSite:
         for where, device in ((self.middle, f"to-{name}"), (namespace, "up0")):
             where.run(tool("ethtool"), "-K", device, "rx", "off", "tx", "off", "tso", "off", "gso", "off", "gro", "off")
 
-    def balancer(self) -> VppBalancer:
-        return VppBalancer(self.control, self._home / "balancer", self.vpp)
+    def balancer(self, tunnel: str = f"encapsulation: l3dsr, dscp: {DSCP}") -> VppBalancer:
+        return VppBalancer(self.control, self._home / "balancer", self.vpp, tunnel)
 
-    def restart_vpp(self) -> None:
-        """Kill VPP and start it again: it has its interfaces, and no VIP."""
+    def restart_vpp(self) -> float:
+        """Kill VPP and start it again: it has its interfaces, and no VIP. Returns when its API answered."""
         self.vpp.process.kill()
         self.vpp.api_socket.unlink(missing_ok=True)
-        self.start_vpp()
+        return self.start_vpp()
 
-    def start_vpp(self) -> None:
+    def start_vpp(self) -> float:
+        """Start VPP and connect it. Returns when its API answered."""
         self.vpp.start()
+        answered = time.monotonic()
         for subnet, name in enumerate(("client", *SERVERS)):
             # Without this, VPP's packets carry an offload header, and the kernel drops them.
             self.vpp.cli("create", "host-interface", "name", f"to-{name}", "cksum-gso-disable")
             self.vpp.cli("set", "interface", "state", f"host-to-{name}", "up")
             self.vpp.cli("set", "interface", "ip", "address", f"host-to-{name}", f"10.8.{subnet}.1/24")
+        return answered
+
+    def resolve_neighbours(self) -> None:
+        """Wait until VPP has the hardware address of the client and of each server, and they have its new one."""
+        for subnet in range(len(SERVERS) + 1):
+            address = f"10.8.{subnet}.2"
+            wait_until(partial(self._reaches, address), f"VPP reaches {address}")
+
+    def _reaches(self, address: str) -> bool:
+        return "bytes from" in self.vpp.cli("ping", address, "repeat", "1", "interval", "0.1")
 
 
 class VppBalancer(Daemon):
     """`holdfast balancer` with VPP as its dataplane, and one frontend of all servers."""
 
-    def __init__(self, namespace: Namespace, home: Path, vpp: Vpp) -> None:
+    def __init__(self, namespace: Namespace, home: Path, vpp: Vpp, tunnel: str) -> None:
         backends = [f"    {name}: {{address: {server_address(name)}, healthcheck: web}}" for name in SERVERS]
         pool = ", ".join(f"{name}: {{}}" for name in SERVERS)
+        sockets = f"api-socket: {vpp.api_socket}, stats-socket: {vpp.stats_socket}"
         config = [
             # Long enough that a busy machine never restarts a worker: that is not what these tests are about.
             "runtime: {heartbeat-after: 120s, stalled-after: 240s, supervisor-silent-after: 300s}",
@@ -98,13 +115,13 @@ class VppBalancer(Daemon):
             "  startup-min-delay: 1s",
             "  startup-max-delay: 60s",
             "  sync-interval: 2s",
-            f"  dataplane: {{kind: vpp, vpp: {{api-socket: {vpp.api_socket}, stats-socket: {vpp.stats_socket}}}}}",
+            f"  dataplane: {{kind: vpp, vpp: {{{sockets}, source-ipv4: {SOURCE}}}}}",
             "  healthchecks: {web: {type: http, port: 80, interval: 200ms, timeout: 5s, fall: 8}}",
             "  backends:",
             *backends,
             "  frontends:",
             "    www:",
-            f"      {{address: {VIP}, port: 80, encapsulation: l3dsr, dscp: {DSCP},",
+            f"      {{address: {VIP}, port: 80, {tunnel},",
             f"       pools: [{{backends: {{{pool}}}}}]}}",
         ]
         super().__init__("balancer", namespace, home, config)
@@ -124,10 +141,18 @@ class VppBalancer(Daemon):
 
     def writes(self) -> int:
         """Return how many changes it has sent to VPP since its start."""
+        found = self._metric("holdfast_dataplane_writes_total")
+        assert found is not None
+        return found
+
+    def packets(self, result: str) -> int:
+        """Return how many packets VPP has counted with this result; 0 before it was asked."""
+        return self._metric(f'holdfast_vpp_packets_total{{result="{result}"}}') or 0
+
+    def _metric(self, name: str) -> int | None:
         text = str(self.ask("vips", "metrics"))
-        found = re.search(r"^holdfast_dataplane_writes_total (\S+)$", text, re.MULTILINE)
-        assert found is not None, text
-        return int(float(found[1]))
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+        return None if found is None else int(float(found[1]))
 
     def wait_weights(self, **changed: int) -> None:
         """Wait until VPP has these weights, and 100 for every other server, and nothing is left to do."""

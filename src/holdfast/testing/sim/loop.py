@@ -2,7 +2,8 @@
 
 When nothing is ready, time jumps to the next timer. Among callbacks that are ready together the order is drawn from
 the seed, except that plain callbacks of one node keep theirs, as asyncio promises; steps of tasks may come in any
-order. Nothing waits for the real world: there are no sockets, threads or signals here, and asking for one fails. A
+order. Nothing waits for the real world: sockets are those of `network`, a call in a thread takes the time that
+`thread_time` draws before and after it, signals come from `send_signal`; without them, asking for one fails. A
 loop with nothing left to do while tasks wait is a deadlock, and its error names them.
 
 Every callback belongs to the process that made it (see `CURRENT`): callbacks of a frozen process are suspended until it
@@ -19,6 +20,7 @@ import random
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
@@ -41,6 +43,14 @@ class LoopProcess(Protocol):
     def world(self, local: float) -> float:
         """Return the world time at which the process's clock shows `local`."""
         ...
+
+
+class LoopNetwork(Protocol):
+    """The simulated network, as the loop sees it."""
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
 
 
 CURRENT: contextvars.ContextVar[LoopProcess | None] = contextvars.ContextVar("CURRENT", default=None)
@@ -76,6 +86,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._idle_steps = 0
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Origin] = weakref.WeakKeyDictionary()
         self._suspended: list[asyncio.Handle] = []
+        self.network: LoopNetwork | None = None
+        """What answers `create_connection`."""
+        self.thread_time: Callable[[], float] | None = None
+        """Draws the seconds between the request of a blocking call and the call, and between the call and its result:
+        a process may die with the call made and its result not received."""
+        self._signal_handlers: dict[tuple[int, int], tuple[Callable[[], object], contextvars.Context]] = {}
 
     def time(self) -> float:
         process = CURRENT.get()
@@ -142,8 +158,48 @@ class VirtualLoop(asyncio.BaseEventLoop):
             where = f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}" if stack else "not begun"
             yield f"{task.get_name()} of {self._origin(task).by}, at {where}"
 
-    def run_in_executor(self, executor: object, func: Callable[..., object], *args: Any) -> NoReturn:  # type: ignore[override]
-        raise RuntimeError(f"a simulated node has no threads: {func!r} cannot run in one")
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_options: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        if self.network is None:
+            raise RuntimeError(f"this simulation has no network: {host}:{port} cannot be reached")
+        return await self.network.connect(protocol_factory, host)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        if self.thread_time is None:
+            raise RuntimeError(f"this simulation has no threads: {func!r} cannot run in one")
+        done: asyncio.Future[T] = self.create_future()
+        self.call_later(self.thread_time(), self._call_in_thread, done, partial(func, *args))
+        return done
+
+    def _call_in_thread(self, done: asyncio.Future[T], call: Callable[[], T]) -> None:
+        assert self.thread_time is not None
+        try:
+            result = call()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the caller gets it
+            self.call_later(self.thread_time(), _fail, done, error)
+        else:
+            self.call_later(self.thread_time(), _settle, done, result)
+
+    def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
+        process = CURRENT.get()
+        if process is None:
+            raise RuntimeError("the world itself gets no signals")
+        self._signal_handlers[process.number, sig] = partial(callback, *args), contextvars.copy_context()
+
+    def send_signal(self, process: LoopProcess, sig: int) -> bool:
+        """Run the process's handler of that signal; returns False if it has none."""
+        found = self._signal_handlers.get((process.number, sig))
+        if found is not None:
+            self.call_soon(found[0], context=found[1])
+        return found is not None
+
+    def set_exception_handler(self, handler: Callable[..., object] | None) -> None:
+        """Keep the world's handler: a task of a process that fails unnoticed fails the simulation."""
+        if CURRENT.get() is None:
+            super().set_exception_handler(handler)
 
     def _run_once(self) -> None:
         if not self._ready and not self._stopping:
@@ -213,6 +269,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: object) -> None:
         """There are no sockets."""
+
+
+def _settle(done: asyncio.Future[T], result: T) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _fail(done: asyncio.Future[T], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
 
 
 def never_before(world: float, local: float, clock: Callable[[float], float]) -> float:

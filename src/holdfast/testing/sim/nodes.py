@@ -14,9 +14,10 @@ from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.model.base.time import Duration, Instant
-from holdfast.testing.sim.loop import CURRENT, never_before
+from holdfast.model.base.time import Duration, Instant, seconds
+from holdfast.testing.sim.loop import CURRENT, VirtualLoop, never_before
 from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.gateway.client import SimEtcdStore
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.world import World
@@ -64,11 +65,18 @@ class SimProcess:
         self.name = name
         self.frozen = False
         self.dead = False
-        self.clients: list[FakeClient] = []
+        self.clients: list[FakeClient | SimEtcdStore] = []
         self.local = clock.local
         self.world = clock.world
         self.context = contextvars.Context()
         self.context.run(CURRENT.set, self)
+
+    def end(self) -> None:
+        """Run nothing of it any more. The kernel closes its connections; what it has sent still arrives."""
+        self.dead = True
+        for client in self.clients:
+            if isinstance(client, SimEtcdStore):
+                client.link.abandon()
 
 
 class _Machine:
@@ -118,6 +126,10 @@ class Node:
         return Node(self._world, name, self.clock, self._world.stream(f"node {name}"), self._machine)
 
     @property
+    def loop(self) -> VirtualLoop:
+        return self._world.loop
+
+    @property
     def alive(self) -> bool:
         return self.process is not None and not self.process.dead
 
@@ -126,7 +138,7 @@ class Node:
         return self.alive and (self._stopped or self._machine.suspended_at is not None)
 
     @property
-    def clients(self) -> Sequence[FakeClient]:
+    def clients(self) -> Sequence[FakeClient | SimEtcdStore]:
         """The store clients of the current process, or of the last one."""
         return tuple(self.process.clients) if self.process is not None else ()
 
@@ -148,11 +160,26 @@ class Node:
         process.clients.append(client)
         return client
 
+    def etcd(self, *, deadline: Duration = seconds(5), relist_spread: Duration = Duration(0)) -> SimEtcdStore:
+        """Make a shipped etcd client of this node's process, on the simulated network."""
+        process, world = self._running_process(), self._world
+        client = SimEtcdStore(
+            world.network,
+            process.name,
+            now=self.clock.now,
+            rng=self.random,
+            latency=world.usual_latency,
+            deadline=deadline,
+            relist_spread=relist_spread,
+        )
+        process.clients.append(client)
+        return client
+
     def kill(self) -> None:
         """SIGKILL. Requests that it has sent still arrive."""
         if self.process is not None and self.alive:
             self._world.note(f"{self.process.name} is killed")
-            self.process.dead = True
+            self.process.end()
             self._stopped = False
 
     def pause(self, *, clock_stops: bool = False) -> None:

@@ -13,6 +13,7 @@ from holdfast.testing.sim.loop import VirtualLoop
 from holdfast.testing.sim.nodes import Node, NodeClock, SimProcess
 from holdfast.testing.store.client import FakeClient
 from holdfast.testing.store.fake import FakeStore, StoreWrite
+from holdfast.testing.store.gateway.network import SimNetwork
 
 
 @dataclass
@@ -49,6 +50,8 @@ class World:
         """Randomness of the scenario: when faults come, and which."""
         self.store = FakeStore(now=lambda: loop.world_time)
         self.store.observers.append(self._note_write)
+        self.network = loop.network = SimNetwork(self.store, self.stream("network"))
+        """Three members with that store, for clients that speak etcd's protocol (`Node.etcd`)."""
         self.latency: Callable[[], float] = lambda: self._latency.uniform(0.000_2, 0.005)
         """One-way latency between a node and the store, in seconds."""
         self.processes: list[SimProcess] = []

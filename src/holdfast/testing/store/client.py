@@ -16,6 +16,7 @@ from holdfast.store.api import (
     Compare,
     Entry,
     Events,
+    Keys,
     LeaseTime,
     MemberStatus,
     Operation,
@@ -26,7 +27,7 @@ from holdfast.store.api import (
     StoreAway,
     StoreError,
     TxnResult,
-    prefix_end,
+    span,
 )
 from holdfast.testing.store.keyspace import Keyspace
 from holdfast.testing.store.link import FakeLink
@@ -67,18 +68,19 @@ class FakeClient:
 
     async def list(
         self,
-        prefix: bytes,
+        prefix: Keys,
         *,
         after: bytes | None = None,
         revision: int = 0,
         page: int = 5_000,
         keys_only: bool = False,
     ) -> AsyncGenerator[Page, None]:
-        start = prefix or b"\0"
+        wanted = span(prefix)
+        start = wanted.first
         if after is not None:
             start = max(start, after + b"\0")
         while True:
-            found = await self._call("list", partial(self._page, start, prefix_end(prefix), revision, page))
+            found = await self._call("list", partial(self._page, start, wanted.end, revision, page))
             yield _without_values(found) if keys_only else found
             if not found.more:
                 return
@@ -97,7 +99,7 @@ class FakeClient:
 
     async def watch(
         self,
-        *prefixes: bytes,
+        *prefixes: Keys,
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
@@ -131,8 +133,8 @@ class FakeClient:
     async def compact(self, revision: int) -> None:
         await self._call("compact", lambda: self.fake.keys.compact(revision))
 
-    async def status(self) -> Sequence[MemberStatus]:
-        return await self._call("status", lambda: self.fake.status(self.keys))
+    async def status(self, within: Duration | None = None) -> Sequence[MemberStatus]:
+        return await self._call("status", lambda: self.fake.status(self.keys), within)
 
     async def alarms(self) -> Sequence[str]:
         return await self._call("alarms", lambda: self.fake.alarms)
@@ -140,7 +142,7 @@ class FakeClient:
     async def close(self) -> None:
         self._closed = True
 
-    async def list_all(self, prefixes: Sequence[bytes]) -> Snapshot:
+    async def list_all(self, prefixes: Sequence[Keys]) -> Snapshot:
         """Return everything under the prefixes at one revision."""
         return await self._call("list", lambda: self._all(prefixes))
 
@@ -154,8 +156,8 @@ class FakeClient:
             raise StoreError("a key is empty; the store has no empty key")
         return self.keys.get(key, revision)
 
-    def _all(self, prefixes: Sequence[bytes]) -> Snapshot:
-        found = [self._page(each or b"\0", prefix_end(each), 0, sys.maxsize) for each in prefixes]
+    def _all(self, prefixes: Sequence[Keys]) -> Snapshot:
+        found = [self._page(each.first, each.end, 0, sys.maxsize) for each in map(span, prefixes)]
         return Snapshot(found[0].revision, [entry for page in found for entry in page.entries])
 
     def _page(self, start: bytes, end: bytes, revision: int, size: int) -> Page:
@@ -163,10 +165,10 @@ class FakeClient:
         found = self.keys.range(start, end, revision)
         return Page(revision or self.keys.revision, found[:size], len(found) > size)
 
-    async def _call(self, method: str, work: Callable[[], T]) -> T:
+    async def _call(self, method: str, work: Callable[[], T], within: Duration | None = None) -> T:
         if self._closed:
             raise StoreAway("this client is closed")
-        return await self.link.call(method, work, self.deadline)
+        return await self.link.call(method, work, self.deadline if within is None else min(within, self.deadline))
 
 
 def _without_values(page: Page) -> Page:

@@ -65,6 +65,8 @@ class FakeStore:
         """Every accepted change, in order, lease expiries included."""
         self.observers: list[Callable[[StoreWrite], None]] = []
         """Called with every accepted change at the moment of its revision: the place to check an invariant."""
+        self.replaced: list[Callable[[], None]] = []
+        """Called when the whole keyspace was replaced: restored or wiped."""
         self.alarms: tuple[str, ...] = ()
         self.raft_term = 2
         self.acknowledges_gone_leases = False
@@ -223,3 +225,5 @@ class FakeStore:
             self._extend(self._leases[number])
         for client in self._clients:
             client.link.lose_continuity()
+        for hook in self.replaced:
+            hook()

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.model.base.time import Duration
-from holdfast.store.api import StoreAway, StoreError
+from holdfast.store.api import Keys, StoreAway, StoreError, span
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ class Fate(Enum):
     REFUSED = "connection refused: not applied, and the caller knows at once"
     REQUEST_LOST = "not applied, and the caller gets no reply before its deadline"
     REPLY_LOST = "applied, and the caller gets no reply before its deadline"
+    REPLY_CUT = "applied, and the connection ends somewhere inside the reply"
 
 
 def always_answered(_method: str) -> Fate:
@@ -44,9 +45,11 @@ class FakeStream:
     """One watch stream: every change up to `horizon` has arrived."""
 
     horizon: int = 0
-    prefixes: Sequence[bytes] = (b"",)
+    prefixes: Sequence[Keys] = (b"",)
     continuous: bool = True
     muted: bool = False
+    held_back: bytes | None = None
+    """Ranges of keys that begin with this deliver nothing now, while the others of the stream do."""
     advanced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def advance(self, revision: int) -> None:
@@ -100,13 +103,18 @@ class FakeLink:
         """Half-open every current stream that carries keys below that prefix: silent for ever, while calls and new
         streams are answered."""
         for stream in self._streams:
-            stream.muted = stream.muted or any(each.startswith(prefix) for each in stream.prefixes)
+            stream.muted = stream.muted or any(span(each).first.startswith(prefix) for each in stream.prefixes)
+
+    def hold_back(self, prefix: bytes) -> None:
+        """Let ranges of keys that begin with `prefix` fall behind the others of their stream."""
+        for stream in self._streams:
+            stream.held_back = prefix
 
     def heal(self) -> None:
         """Let everything pass again; streams catch up."""
         self.up = True
         for stream in self._streams:
-            stream.muted = False
+            stream.muted, stream.held_back = False, None
         self.notify(self._revision)
 
     def disconnect(self) -> None:
@@ -127,7 +135,7 @@ class FakeLink:
         for stream in self._streams:
             stream.lose()
 
-    def open(self, revision: int, prefixes: Sequence[bytes] = (b"",)) -> FakeStream:
+    def open(self, revision: int, prefixes: Sequence[Keys] = (b"",)) -> FakeStream:
         stream = FakeStream(horizon=revision, prefixes=prefixes)
         self._revision = max(self._revision, revision)
         self._streams.append(stream)
@@ -176,6 +184,8 @@ class FakeLink:
         if not self.up:
             return
         answer = _answer(work)
+        if fate is Fate.REPLY_CUT:
+            answer = _Answer(error=StoreAway("the connection ended inside the reply", uncertain=True))
         if fate is not Fate.REPLY_LOST:
             later(self.latency(), lambda: self._deliver_reply(answer, reply))
 

@@ -9,16 +9,31 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from holdfast.store.api import Compacted, Entry, Events, OwnKey, Snapshot, StoreAway, prefix_end
+from holdfast.store.api import (
+    Compacted,
+    Entry,
+    Event,
+    Events,
+    KeyRange,
+    Keys,
+    OwnKey,
+    Snapshot,
+    StoreAway,
+    in_key_order,
+    span,
+    streamed,
+)
 
 if TYPE_CHECKING:
     from holdfast.testing.store.keyspace import Keyspace
     from holdfast.testing.store.link import FakeLink
 
+_MOD_REVISION = attrgetter("mod_revision")
 RETRY_SECONDS = 0.1
 PART = 100
 """Keys in one part of a list, for a reader that asks for parts."""
@@ -32,7 +47,7 @@ class _Reader(Protocol):
     @property
     def keys(self) -> Keyspace: ...
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None: ...
-    async def list_all(self, prefixes: Sequence[bytes]) -> Snapshot: ...
+    async def list_all(self, prefixes: Sequence[Keys]) -> Snapshot: ...
     async def check_reachable(self) -> None: ...
 
 
@@ -42,17 +57,20 @@ class FakeWatch:
     def __init__(
         self,
         client: _Reader,
-        prefixes: Sequence[bytes],
+        prefixes: Sequence[Keys],
         own: OwnKey | None,
         held: Mapping[bytes, int] | None,
         parts: bool,
     ) -> None:
         self._client = client
-        self._prefixes = tuple(sorted(prefixes))
+        self._prefixes = in_key_order(prefixes)
         self._own = own
         self._held: Mapping[bytes, int] = {} if held is None else held  # live: it may still be empty now
         self._stream = client.link.open(client.keys.revision, self._prefixes)
         self._seen = 0
+        self._ranges = streamed(self._prefixes)
+        self._seen_of = dict.fromkeys(self._ranges, 0)
+        """Per range, the revision up to which it was delivered."""
         self._listed: Keyspace | None = None
         self._part = PART if parts else sys.maxsize
 
@@ -78,6 +96,7 @@ class FakeWatch:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 self._seen, self._listed = found.revision, keys
+                self._seen_of = dict.fromkeys(self._ranges, found.revision)
                 return
 
     async def next_events(self) -> Events | None:
@@ -93,29 +112,38 @@ class FakeWatch:
 
     def _events(self) -> Events:
         until = self._reachable()
+        sent = sorted((event for each in self._moving() for event in self._of(each, until)), key=_MOD_REVISION)
         all_of_it = [event for events in self._client.keys.events(self._seen, until) for event in events]
-        streamed = [one for one in all_of_it if self._is_streamed(one.key)]
-        batch = [one for one in streamed if one.key.startswith(self._prefixes)]
+        batch = [one for one in sent if any(one.key in span(each) for each in self._prefixes)]
         own = 0
         if self._own is not None and not self._is_streamed(self._own.key):
             own = max((one.mod_revision for one in all_of_it if one.key == self._own.key), default=0)
         self._seen = max(self._seen, until)
-        if not streamed:
+        if not sent:
             return Events(0, batch, own=own)
-        skipped = len(streamed) - len(batch)
-        return Events(streamed[-1].mod_revision, batch, self._client.keys.revision, skipped=skipped)
+        skipped = len(sent) - len(batch)
+        return Events(sent[-1].mod_revision, batch, self._client.keys.revision, skipped=skipped)
 
     def _is_streamed(self, key: bytes) -> bool:
-        """Return whether the key lies between the first and the last prefix: etcd sends everything there."""
-        end = prefix_end(self._prefixes[-1])
-        return self._prefixes[0] <= key and (end == b"\0" or key < end)
+        """Return whether etcd sends that key: it sends everything between the first prefix and the last."""
+        return any(key in each for each in self._ranges)
+
+    def _moving(self) -> Sequence[KeyRange]:
+        """Ranges that do not lag."""
+        held = self._stream.held_back
+        return [each for each in self._ranges if held is None or not each.first.startswith(held)]
+
+    def _of(self, each: KeyRange, until: int) -> Sequence[Event]:
+        """Take the next events of one range."""
+        since, self._seen_of[each] = self._seen_of[each], max(self._seen_of[each], until)
+        return [event for events in self._client.keys.events(since, until) for event in events if event.key in each]
 
     def _reachable(self) -> int:
         """Return the newest revision that can be read: a stale or restored store may be behind the stream."""
         return min(self._stream.horizon, self._client.keys.revision)
 
     async def _wait_advanced(self) -> None:
-        while self._stream.continuous and self._reachable() <= self._seen:
+        while self._stream.continuous and self._reachable() <= min(map(self._seen_of.__getitem__, self._moving())):
             self._stream.advanced.clear()
             try:
                 async with asyncio.timeout(self._timeout()):

@@ -1,0 +1,1 @@
+"""The whole fleet in one world: shipped supervisors, workers, jobs and etcd clients, under one seed."""
