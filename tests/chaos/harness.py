@@ -15,7 +15,10 @@ import msgspec
 from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_prefix
 from holdfast.lab.fleet.history_check import History, read_history, violations
 from holdfast.lab.fleet.server import command
+from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Answer
+from holdfast.store.client import EtcdStore
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
@@ -32,6 +35,15 @@ from holdfast.testing.real.servers import (
 _ROOT = Path(__file__).parent.parent.parent
 TTL = 3.0
 DEADLINE = 2.0
+STEADY = {"server.ttl": "8s", "server.renew_deadline": "6s"}
+"""For tests in which a leader must not lose its lease on a busy machine, and another server soon takes over."""
+SHIPPED_TIMINGS = {
+    "server.ttl": "15s",
+    "server.renew_every": "2s",
+    "server.renew_deadline": "10s",
+    "server.rpc_timeout": "5s",
+}
+"""The defaults, for tests in which no lease is to run out: with short ones a busy machine may cost a leader its own."""
 
 
 @contextlib.contextmanager
@@ -55,6 +67,11 @@ def servers(
             for server in fleet.members:
                 sys.stderr.write(f"--- {server.name}\n{server.process.output}\n")
             raise
+
+
+def patient_store(cluster: EtcdCluster) -> EtcdStore:
+    """Return a store client of the test's own: on a busy machine a call may take longer than a daemon would wait."""
+    return EtcdStore(Connection(tuple(cluster.endpoints), deadline=Duration(seconds=60)))
 
 
 def module_command(settings: Sequence[str], module: str) -> Sequence[str]:

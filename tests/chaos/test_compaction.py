@@ -19,10 +19,10 @@ from holdfast.server.compaction.policy import LAST, TRIGGER
 from holdfast.store.api import Compacted, NoSpace, Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.processes import wait_until
+from tests.chaos.harness import patient_store
 from tests.server.harness import HandClock
 
 REGION = Region()
@@ -66,7 +66,7 @@ async def is_kept(store: EtcdStore, revision: int) -> bool:
 
 def test_a_second_leader_compacts_what_the_first_one_noted(alone: EtcdCluster) -> None:
     async def scenario() -> None:
-        store = EtcdStore(Connection(tuple(alone.endpoints)))
+        store = patient_store(alone)
         first = await elected(store)
         await write(store, 300)
         await first.compactor.check()
@@ -124,7 +124,7 @@ def test_a_full_etcd_is_compacted_without_a_put_and_has_room_once_it_is_defragme
     clock, registry = HandClock(), CollectorRegistry()
 
     async def scenario() -> None:
-        store = EtcdStore(Connection(tuple(small.endpoints)))
+        store = patient_store(small)
         fenced = FencedStore(store, LEADER_KEY, await store.put(LEADER_KEY, b"{}"))
         config = CompactionSettings(every=PERIOD.every, quota=QUOTA)
         compactor = Compactor(store, REGION, config, clock, registry, lambda: fenced)

@@ -6,13 +6,15 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner, Result
 
+from holdfast.cli import main
+from holdfast.cli.common.control_socket import REFUSED
 from holdfast.store.transport.endpoints import spread
-from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster, EtcdMember
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import ServerGroup
-from tests.chaos.harness import TTL, counts, servers, wait_working
+from holdfast.testing.real.servers import ServerGroup, ServerProcess
+from tests.chaos.harness import SHIPPED_TIMINGS, TTL, counts, servers, wait_working
 
 LEADER_OF_ETCD = "leader of etcd"
 FOLLOWER_OF_ETCD = "follower of etcd"
@@ -46,12 +48,33 @@ def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
     wait_until(lambda: any(counts(one).accepted > done[one.name] + 5 for one in fleet.members), "leader work goes on")
 
 
-@fault(
-    "C23",
-    without="holdfast.store.transport.endpoints:MemberList.order",
-    by="tests.chaos.without_protection:always_the_first_member",
-)
-def test_C23_when_both_leaders_die_at_once_the_fleet_is_led_again_within_twice_the_ttl_and_3_seconds(
+def test_while_etcd_hangs_status_and_commands_name_etcd_and_not_the_server(cluster: EtcdCluster) -> None:
+    with servers(cluster, 1, settings=SHIPPED_TIMINGS) as fleet:
+        (server,) = fleet.members
+        for member in cluster.members:
+            member.pause()
+        try:
+            pages: list[str] = []
+
+            def names_etcd() -> bool:
+                pages.append(holdfast(server, "status").output)
+                return f"does not answer {server.name}: store is unreachable: " in pages[-1]
+
+            wait_until(names_etcd, "status names etcd", within=60)
+            assert "the process hangs" not in pages[-1]
+            refused = holdfast(server, "pause", "fleet", "--reason", "moving racks")
+            assert refused.exit_code == REFUSED, refused.output
+            assert "not done, because the store cannot be read: store is unreachable: " in refused.output
+        finally:
+            for member in cluster.members:
+                member.resume()
+
+
+def holdfast(server: ServerProcess, *words: str) -> Result:
+    return CliRunner().invoke(main, [*words, "--runtime", str(server.runtime)])
+
+
+def test_when_both_leaders_die_at_once_the_fleet_is_led_again_within_twice_the_ttl_and_3_seconds(
     cluster: EtcdCluster,
 ) -> None:
     victim = let_first_lead(cluster)

@@ -75,6 +75,8 @@ def test_it_holds_everything_over_a_restart_with_etcd_away_until_it_is_resumed(s
     etcd.start()
     wait_state(host, "peers", "paused")
     wait_state(server, "syncer", "held: intent")
+    servers = holdfast(host, "get", "servers").stdout
+    assert ": “moving racks”" in servers, f"the machine of an agent shows servers and their pauses, too: {servers}"
     assert len(small.wrong_routes()) == 2, "one to delete and one to create, and neither is done"
     # Once every worker has recovered from the loss of etcd.
     status = wait_page(small.runtime, lambda page: page.exit_code == 0, "it has an end, so nobody has to do anything")

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import threading
+from typing import ClassVar
+
 from holdfast.lab.fleet.fenced_writer import WriterEntry
-from holdfast.lab.fleet.history_check import AcceptedWrite, History, LeaderChange, violations, writes_after
+from holdfast.lab.fleet.history_check import (
+    AcceptedWrite,
+    History,
+    LeaderChange,
+    read_events,
+    violations,
+    writes_after,
+)
 
 
 def write(revision: int, server: str, term: int, number: int) -> AcceptedWrite:
@@ -64,3 +76,42 @@ def test_writes_after_a_revision_are_counted_per_server() -> None:
         write(7, "b", 6, 1),
     ]
     assert (writes_after(history, 4, "a"), writes_after(history, 4, "b")) == (1, 1)
+
+
+class Electing(http.server.BaseHTTPRequestHandler):
+    """A member that has no leader when it is asked to write, and has one at the second attempt."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(self.path)
+        if self.asked == ["/v3/kv/put"]:
+            self._answer(503, {"error": "etcdserver: leader changed", "code": 14})
+        elif self.path == "/v3/kv/put":
+            self._answer(200, {"header": {"revision": "7"}})
+        else:
+            marker = {"key": request["create_request"]["key"], "mod_revision": "6"}
+            last = {"key": "cC9sYWIvbWFya2Vy", "mod_revision": "7"}
+            self._answer(200, {"result": {"events": [{"kv": marker}, {"kv": last}]}})
+
+    def _answer(self, status: int, body: object) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode() + b"\n")
+
+    def log_message(self, *_: object) -> None:
+        """The test's output is not the place for it."""
+
+
+def test_the_history_of_a_cluster_that_elects_a_leader_is_read_once_it_has_one() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Electing) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            events = list(read_events(f"http://127.0.0.1:{server.server_address[1]}", b"p/"))
+        finally:
+            server.shutdown()
+            serving.join()
+    assert [key for key, _ in events] == [b"p/"]
+    assert Electing.asked == ["/v3/kv/put", "/v3/kv/put", "/v3/watch"]

@@ -21,14 +21,12 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, End
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
-from holdfast.store.client import EtcdStore
-from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerProcess
-from tests.chaos.harness import answer, module_command, servers, step_down
+from tests.chaos.harness import SHIPPED_TIMINGS, answer, module_command, patient_store, servers, step_down
 
 PORTION = 100
 WORKERS = ("agent-status", "endpoint-status")
@@ -66,7 +64,7 @@ def say(cluster: EtcdCluster, region: Region, numbers: Sequence[int], state: End
     keys = [ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, named(region, number))) for number in numbers]
 
     async def put() -> None:
-        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        store = patient_store(cluster)
         alive = AgentStatus.of(SystemClock().wall(), 1.0)
         await store.put(AGENT_STATUS.key(region, home(region)), AGENT_STATUS.encode(alive))
         for first in range(0, len(keys), PORTION):
@@ -93,7 +91,7 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
     cluster: EtcdCluster, tmp_path: Path, count: int
 ) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"
-    settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
+    settings = {"inventory.database": address, "inventory.poll_every": "500ms", **SHIPPED_TIMINGS}
     with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
         region, observed = fleet.region, SqlObserved(engine)
         Editor(engine, region).change([host(region), *(endpoint(region, n) for n in range(count))], who="chaos")
@@ -130,7 +128,7 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
 
 def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: EtcdCluster, tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"
-    settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
+    settings = {"inventory.database": address, "inventory.poll_every": "500ms", **SHIPPED_TIMINGS}
     with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
         region, observed = fleet.region, SqlObserved(engine)
         Editor(engine, region).change([host(region), endpoint(region, 1)], who="chaos")
@@ -163,6 +161,7 @@ def test_C25_postgresql_frozen_under_a_leader_is_waited_for_and_nothing_restarts
     settings = {
         "inventory.database": address.replace("postgresql+psycopg:", "postgresql:"),
         "inventory.poll_every": "500ms",
+        **SHIPPED_TIMINGS,
     }
     impatient = partial(module_command, module="tests.chaos.short_silence")
     with fresh_engine(address) as engine, servers(cluster, 1, settings=settings, command=impatient) as fleet:

@@ -21,13 +21,11 @@ from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.runtime.clock import SystemClock
-from holdfast.store.client import EtcdStore
-from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerProcess
-from tests.chaos.harness import answer, servers
+from tests.chaos.harness import answer, patient_store, servers
 from tests.chaos.test_status import home, named
 from tests.server.webhook_server import Hook
 
@@ -70,7 +68,7 @@ def up_on(cluster: EtcdCluster, region: Region, host: str) -> None:
     status = EndpointStatusName.of(region, named(region, 1)._replace(node=host))
 
     async def put() -> None:
-        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        store = patient_store(cluster)
         await store.put(AGENT_STATUS.key(region, host), AGENT_STATUS.encode(AgentStatus.of(SystemClock().wall(), 1.0)))
         await store.put(ENDPOINT_STATUS.key(region, status), ENDPOINT_STATUS.encode(EndpointStatus(EndpointState.UP)))
         await store.close()
@@ -82,7 +80,7 @@ def stored(cluster: EtcdCluster, kind: Kind[Any, EndpointName], region: Region) 
     """The hosts in the names of what the store has of a kind."""
 
     async def listed() -> list[str]:
-        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        store = patient_store(cluster)
         keys = [entry.key async for page in store.list(kind.prefix(region)) for entry in page.entries]
         await store.close()
         names = [kind.parse(key, region) for key in keys]

@@ -10,7 +10,6 @@ from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns
 from holdfast.server.syncer.outbox import Outbox
 from holdfast.store.api import Compare, Operation, TxnResult
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.transport.endpoints import MemberList
 
 
 async def write_without_fence(
@@ -22,10 +21,6 @@ async def write_without_fence(
 def only_exits_count(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> PulseVerdict:
     """A supervisor that notices only exits."""
     return PulseVerdict.HEALTHY if signs.exit is None else PulseVerdict.DEAD
-
-
-def always_the_first_member(self: MemberList, now: Instant) -> list[str]:
-    return [self.urls[0]]
 
 
 async def forgotten_when_read(self: Outbox) -> Collection[bytes]:

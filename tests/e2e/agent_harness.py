@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from holdfast.agent.tunnel_mac import link_local, tunnel_mac
+from holdfast.agent.tunnels import link_local, tunnel_mac
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.netlink.netns import inside
 from holdfast.testing.real.daemon import PATIENCE

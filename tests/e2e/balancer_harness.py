@@ -11,10 +11,11 @@ import pytest
 
 from holdfast.testing.real.balancers import ALL, VIP, BalancedSite
 from holdfast.testing.real.daemon import PATIENCE
+from holdfast.testing.real.flows import FlowCounts
 from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import Unavailable, wait_until
 
-__all__ = ["ALL", "VIP", "BalancedSite", "stage", "wait"]
+__all__ = ["ALL", "VIP", "BalancedSite", "failures", "stage", "wait"]
 
 
 @contextlib.contextmanager
@@ -32,3 +33,8 @@ def stage(net: NamespaceNetwork, balancers: int = 1, **settings: Any) -> Iterato
 
 
 wait = partial(wait_until, within=PATIENCE)
+
+
+def failures(before: FlowCounts, after: FlowCounts) -> list[str]:
+    """Return the reason of the last failure between two counts."""
+    return [after.why] * (after.failed - before.failed)

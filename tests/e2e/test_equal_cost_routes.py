@@ -221,71 +221,80 @@ def test_without_picking_up_established_flows_are_reset_at_the_other_balancer(si
         site.track(nf_conntrack_tcp_loose=1)
 
 
-def test_a_too_big_message_at_the_balancer_of_its_flow_reaches_the_server(site: EqualCostSite) -> None:
-    with _small_link(site, errors_to=1):
-        assert len(_download(site)) == LARGE
-        assert any(_knows_small_path(site, name) for name in SERVERS)
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_too_big_message_at_the_balancer_of_its_flow_reaches_the_server(site: EqualCostSite, family: int) -> None:
+    with _small_link(site, family, errors_to=1):
+        assert len(_download(site, family)) == LARGE
+        assert any(_knows_small_path(site, family, name) for name in SERVERS)
 
 
+@pytest.mark.parametrize("family", [4, 6])
 def test_a_too_big_message_at_the_other_balancer_is_lost_and_servers_that_probe_do_not_need_it(
-    site: EqualCostSite,
+    site: EqualCostSite, family: int
 ) -> None:
-    with _small_link(site, errors_to=2):
-        before = _too_big_received(site.made.balancers[1])
+    with _small_link(site, family, errors_to=2):
+        before = _too_big_received(site.made.balancers[1], family)
         for server in site.made.site.servers.values():
             server.run("sysctl", "-qw", "net.ipv4.tcp_mtu_probing=1")
         try:
-            assert len(_download(site)) == LARGE
+            assert len(_download(site, family)) == LARGE
         finally:
             for server in site.made.site.servers.values():
                 server.run("sysctl", "-qw", "net.ipv4.tcp_mtu_probing=0")
-        assert _too_big_received(site.made.balancers[1]) > before
-        assert not any(_knows_small_path(site, name) for name in SERVERS)
+        assert _too_big_received(site.made.balancers[1], family) > before
+        assert not any(_knows_small_path(site, family, name) for name in SERVERS)
 
 
-def test_a_too_big_message_about_a_flow_that_has_moved_reaches_the_server_from_there(site: EqualCostSite) -> None:
-    with _small_link(site, errors_to=2):
-        flow = Flow(site.user)
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_too_big_message_about_a_flow_that_has_moved_reaches_the_server_from_there(
+    site: EqualCostSite, family: int
+) -> None:
+    with _small_link(site, family, errors_to=2):
+        flow = Flow(site.user, family)
         try:
             site.announce(2)
             assert flow.download() == LARGE
-            assert _knows_small_path(site, flow.server)
+            assert _knows_small_path(site, family, flow.server)
         finally:
             flow.close()
 
 
 @contextlib.contextmanager
-def _small_link(site: EqualCostSite, errors_to: int) -> Iterator[None]:
+def _small_link(site: EqualCostSite, family: int, errors_to: int) -> Iterator[None]:
     """Flows pass the first balancer; the router's errors about their packets go to that one."""
+    gateway = f"10.1.{errors_to}.1" if family == 4 else f"fd00:1:{errors_to}::1"
+    of, protocol = f"-{family}", "icmp" if family == 4 else "ipv6-icmp"
     site.announce(1)
-    site.router.batch(
-        [
-            f"link set {site.to_user} mtu {SMALL}",
-            f"route add {VIP[4]}/32 via 10.1.{errors_to}.1 table 99",
-            "rule add ipproto icmp lookup 99",
-        ]
-    )
+    site.router.run("ip", "link", "set", site.to_user, "mtu", str(SMALL))
+    site.router.run("ip", of, "route", "add", VIP[family], "via", gateway, "table", "99")
+    site.router.run("ip", of, "rule", "add", "ipproto", protocol, "lookup", "99")
     try:
         yield
     finally:
-        site.router.batch(
-            [f"link set {site.to_user} mtu 1500", "rule del ipproto icmp lookup 99", "route flush table 99"]
-        )
+        site.router.run("ip", of, "rule", "del", "ipproto", protocol, "lookup", "99")
+        site.router.run("ip", of, "route", "flush", "table", "99")
+        site.router.run("ip", "link", "set", site.to_user, "mtu", "1500")
         for server in site.made.site.servers.values():
-            server.run("ip", "route", "flush", "cache")
+            server.run("ip", of, "route", "flush", "cache")
         site.announce(1, 2)
 
 
-def _download(site: EqualCostSite) -> str:
-    return site.user.run("curl", "-sS", "--max-time", "150", "-o", "-", f"http://{VIP[4]}/large")
+def _download(site: EqualCostSite, family: int) -> str:
+    host = VIP[4] if family == 4 else f"[{VIP[6]}]"
+    return site.user.run("curl", "-gsS", "--max-time", "150", "-o", "-", f"http://{host}/large")
 
 
-def _knows_small_path(site: EqualCostSite, server: str) -> bool:
+def _knows_small_path(site: EqualCostSite, family: int, server: str) -> bool:
     namespace = site.made.site.servers[server]
-    return f"mtu {SMALL}" in namespace.run("ip", "route", "get", "10.9.0.2", "from", address(server))
+    route = namespace.run("ip", f"-{family}", "route", "get", USER[family], "from", address(server, family))
+    return f"mtu {SMALL}" in route
 
 
-def _too_big_received(balancer: BalancerProcess) -> int:
+def _too_big_received(balancer: BalancerProcess, family: int) -> int:
+    """Count the messages about large packets that the balancer itself got, and translated for nobody."""
+    if family == 6:
+        counted = dict(line.split() for line in balancer.namespace.run("cat", "/proc/net/snmp6").splitlines())
+        return int(counted["Icmp6InPktTooBigs"])
     lines = [line.split() for line in balancer.namespace.run("cat", "/proc/net/snmp").splitlines()]
     names, values = (line for line in lines if line[0] == "Icmp:")
     return int(values[names.index("InDestUnreachs")])

@@ -96,7 +96,12 @@ def states(here: BalancedSite, servers: Sequence[str]) -> set[str]:
     return {found[f"{name}-v{family}"] for name in servers for family in VIP}
 
 
-@fault("B27", without="holdfast.balancer.desired.reachability:Reachability.is_failing", returns=False)
+@fault(
+    "B27",
+    without="holdfast.balancer.desired.reachability:Reachability.is_failing",
+    returns=False,
+    sees=(TimeoutError, r'wait_until\(lambda: states\(here, \[LOST\]\) == \{"down"\}'),
+)
 def test_B27_a_backend_whose_route_vanishes_is_down_within_fall_probes_while_the_others_serve(
     here: BalancedSite, mended: None
 ) -> None:

@@ -17,15 +17,14 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.model.base.bad import Bad
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.store.client import EtcdStore
 from holdfast.store.identity import identity_key
-from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.fleet import REGION, RealFleet, real_fleet
 from holdfast.testing.real.kernel_recorder import KernelRecorder, recorded
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerGroup
+from tests.chaos.harness import patient_store
 
 PATIENCE = 120.0
 """Seconds that a busy machine may need for anything that is not measured."""
@@ -179,7 +178,7 @@ def calico_objects(count: int) -> Mapping[bytes, bytes]:
 
 def put(cluster: EtcdCluster, objects: Mapping[bytes, bytes]) -> None:
     async def write() -> None:
-        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        store = patient_store(cluster)
         for key, value in objects.items():
             await store.put(key, value)
         await store.close()
@@ -191,7 +190,7 @@ def split_moves(fleet: RealFleet, moved: Mapping[bytes, bytes]) -> list[str]:
     """Return the moves, old key to new key, that were not one transaction in the store."""
 
     async def read() -> list[str]:
-        store = EtcdStore(Connection(tuple(fleet.cluster.endpoints)))
+        store = patient_store(fleet.cluster)
         found = []
         for old, new in moved.items():
             entry = await store.get(new)
