@@ -5,7 +5,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 ARGS ?=
 # Most tests wait for processes more than they compute: three at a time on two cores, all tests of a file in one.
-SIDE_BY_SIDE := -n 3 --dist loadfile
+SIDE_BY_SIDE := -n 3 --dist loadfile --durations 10
 .DEFAULT_GOAL := help
 # The steps of one goal depend on one another in order; the work inside a step is parallel where it pays.
 .NOTPARALLEL:
@@ -54,12 +54,21 @@ system-deps: ## as root on a Debian family: install the system packages that tes
 	@sh tools/system-deps.sh
 
 .PHONY: lock
-lock: ## update requirements.lock and requirements-dev.lock
+lock: ## update the locks: requirements.lock, requirements-base.lock, requirements-dev.lock
 	@sh tools/lock.sh $(ARGS)
 
+
 .PHONY: dist
-dist: setup ## build the wheel and its lock into dist/
-	@sh tools/dist.sh
+dist: setup ## build what is shipped into dist/: wheel, locks, parts lists, Debian packages; SIGN=KEY signs it
+	@SIGN='$(SIGN)' sh tools/dist.sh
+
+.PHONY: audit
+audit: setup ## look up known vulnerabilities of everything in the locks; exit 3 if no database of them can be asked
+	@sh tools/audit.sh
+
+.PHONY: fuzz
+fuzz: setup ## fuzz the HTTP API from its own OpenAPI document, with schemathesis in an environment of its own
+	@sh tools/fuzz_api.sh $(ARGS)
 
 # Goals that are listed only if what they run exists.
 

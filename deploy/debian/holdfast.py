@@ -1,0 +1,4 @@
+#!/opt/holdfast/bin/python3 -I
+from holdfast.cli import main
+
+main()
