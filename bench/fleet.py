@@ -28,7 +28,7 @@ def endpoints(count: int, *, generation: int = 0) -> Iterator[Put]:
         spec = EndpointSpec(
             orchestrator="openstack",
             workload=workload,
-            node=f"compute-{number // PER_HOST:05}",
+            node=host_name(number // PER_HOST),
             endpoint=port,
             interface_name=f"tap{port[:11]}",
             mac=f"fa:16:3e:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}",
@@ -40,10 +40,28 @@ def endpoints(count: int, *, generation: int = 0) -> Iterator[Put]:
 
 def host(number: int, *, generation: int = 0) -> Put:
     """Return the put that stores one host; each generation of it has another tunnel address."""
-    name = f"compute-{number:05}"
+    name = host_name(number)
     octets = f"{number >> 8 & 255}.{number & 255}"
     spec = HostSpec(bgp=Bgp(ipv4_address=f"192.168.{octets}/16"), tunnel_ipv4=f"10.{generation % 256}.{octets}")
     return Put(HOST.key(REGION, name), HOST.encode(Host.of(name, spec)))
+
+
+def endpoint(number: int, generation: int) -> Put:
+    """Return the put that stores the one endpoint of a host; each generation of it has another address."""
+    address = f"10.{28 + generation % 64}.{number >> 8 & 255}.{number & 255}/32"
+    spec = EndpointSpec(
+        orchestrator="openstack",
+        workload=f"w{number}",
+        node=host_name(number),
+        endpoint="eth0",
+        interface_name="tap0",
+        ip_networks=(address,),
+    )
+    return Put(ENDPOINT.key(REGION, spec.name), ENDPOINT.encode(Endpoint.of(REGION, spec)))
+
+
+def host_name(number: int) -> str:
+    return f"compute-{number:05}"
 
 
 def _uuid(rng: random.Random) -> str:

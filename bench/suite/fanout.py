@@ -1,12 +1,17 @@
-"""One change to many watchers: CPU of etcd per delivery, delivery time, and CPU of a re-list by all of them.
+"""One change to many watchers: CPU of etcd per delivery, delivery time, CPU of a re-list by all, memory of an agent.
 
-There are as many hosts as watchers, and every watcher watches all of them, as agents do. All watchers run in one
-process, so the delivery time (from before the put until `Store.watch` yields the event) is that of many agents sharing
-one core: an upper bound for agents on hosts of their own. etcd's CPU is that of the whole process, including puts and
-background work.
+There are as many hosts as watchers. With `--routing mesh` every watcher watches all hosts, as agents do, and each
+change is delivered to all; with `bgp` each watches the keys of its own host, and a change of an endpoint is delivered
+to one, so that *etcd_cpu_us_per_change* does not grow with the watchers. All watchers run in one process, so the
+delivery time (from before the put until `Store.watch` yields the event) is that of many agents sharing one core: an
+upper bound for agents on hosts of their own. etcd's CPU is that of the whole process, including puts and background
+work.
 
 For the re-list the watchers are paused, etcd restarts, a host changes and the history is compacted: all come back at
 once to a compacted revision, and list again (without the usual spread over 60 s).
+
+*agent_rss_mb* is the resident memory of the largest process of one real agent, once it has programmed the endpoints of
+`--endpoints` (0: not measured) in a network namespace.
 """
 
 from __future__ import annotations
@@ -16,18 +21,19 @@ import math
 import resource
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
-from bench import fleet
+from bench import fleet, real_agent
 from bench.benchmark import Benchmark
 from bench.gauges import CPU_STEP_S
 from bench.parts import Part, started
 from bench.server import etcd_in_memory
+from holdfast.agent.desired.host_keys import keys_of
 from holdfast.model.base.time import Duration
 from holdfast.runtime.daemon.process import cpu_s
-from holdfast.store.api import Snapshot, Store
+from holdfast.store.api import Keys, Put, Snapshot, Store
 from holdfast.store.boottime import boot_now
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
@@ -41,13 +47,18 @@ FILES_PER_WATCHER = 4
 class Options(msgspec.Struct, frozen=True):
     watchers: Annotated[int, msgspec.Meta(ge=1, description="watchers, each of all hosts")] = 500
     changes: Annotated[int, msgspec.Meta(ge=1, description="changes of single hosts, at 10 per second")] = 200
+    endpoints: Annotated[int, msgspec.Meta(ge=0, description="endpoints for the memory of an agent")] = 20_000
+    routing: Annotated[Literal["mesh", "bgp"], msgspec.Meta(description="what is watched: mesh or bgp")] = "mesh"
 
 
 class Figures(msgspec.Struct, frozen=True):
     etcd_cpu_us_per_delivery: float
+    etcd_cpu_us_per_change: float
     delivery_p99_ms: float
     relist_etcd_cpu_s: float
-    agents_supported: int
+    agents_supported: int | None
+    """With `mesh`: at 10 changes per second, by one core of etcd."""
+    agent_rss_mb: float | None
 
 
 class Swarm(msgspec.Struct, frozen=True):
@@ -57,6 +68,12 @@ class Swarm(msgspec.Struct, frozen=True):
     endpoint: str
     watchers: int
     changes: int
+    routing: str
+
+    @property
+    def readers(self) -> int:
+        """Watchers that each change is delivered to."""
+        return self.watchers if self.routing == "mesh" else 1
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -73,27 +90,40 @@ async def _measure(options: Options) -> Figures:
     async with etcd_in_memory() as etcd:
         store = EtcdStore(etcd.connection(PATIENCE))
         try:
-            for number in range(options.watchers):
-                await _change(store, number, 0)
-            async with started(watchers, Swarm(etcd.endpoint, options.watchers, options.changes)) as swarm:
-                delivery_us, late_ms = await _deliver(etcd, store, swarm, options)
-                relist_s = await _relist(etcd, store, swarm)
+            await real_agent.write(store, [_put(options.routing, number, 0) for number in range(options.watchers)])
+            job = Swarm(etcd.endpoint, options.watchers, options.changes, options.routing)
+            async with started(watchers, job) as swarm:
+                used_s, late_ms = await _deliver(etcd, store, swarm, options)
+                relist_s = await _relist(etcd, store, swarm, options.routing)
         finally:
             await store.close()
+    delivery_us = used_s / len(late_ms) * 1e6
     return Figures(
         etcd_cpu_us_per_delivery=delivery_us,
+        etcd_cpu_us_per_change=used_s / options.changes * 1e6,
         delivery_p99_ms=_quantile(late_ms, 0.99),
         relist_etcd_cpu_s=relist_s,
-        agents_supported=int(1e6 / (delivery_us * CHANGES_PER_S)),
+        agents_supported=int(1e6 / (delivery_us * CHANGES_PER_S)) if options.routing == "mesh" else None,
+        agent_rss_mb=await _agent_mb(options) if options.endpoints else None,
     )
+
+
+async def _agent_mb(options: Options) -> float:
+    async with etcd_in_memory() as etcd:
+        store = EtcdStore(etcd.connection(PATIENCE))
+        try:
+            return await real_agent.resident_mb(etcd, store, options.endpoints, options.routing)
+        finally:
+            await store.close()
 
 
 async def _deliver(
     etcd: EmbeddedEtcd, store: Store, swarm: Part[Report], options: Options
 ) -> tuple[float, Sequence[float]]:
-    """Return etcd's CPU per delivery in µs, and how many ms after its put each event arrived."""
+    """Return etcd's CPU in seconds, and how many ms after its put each event arrived."""
     await swarm.report()
-    await _change(store, 0, 1)
+    for number in range(1 if options.routing == "mesh" else options.watchers):
+        await _change(store, options.routing, number, 1)
     await swarm.report()  # every stream has shown an event: from here on deliveries count
     before = cpu_s(etcd.pid)
     clock = asyncio.get_running_loop().time
@@ -101,27 +131,34 @@ async def _deliver(
     for number in range(options.changes):
         await asyncio.sleep(begin + number / CHANGES_PER_S - clock())
         moment = boot_now().ns
-        sent[await _change(store, number % options.watchers, 2 + number // options.watchers)] = moment
+        generation = 2 + number // options.watchers
+        sent[await _change(store, options.routing, number % options.watchers, generation)] = moment
     arrivals = (await swarm.report()).arrivals
     used = max(cpu_s(etcd.pid) - before, CPU_STEP_S)
-    return used / len(arrivals) * 1e6, [(arrived - sent[revision]) / 1e6 for revision, arrived in arrivals]
+    return used, [(arrived - sent[revision]) / 1e6 for revision, arrived in arrivals]
 
 
-async def _relist(etcd: EmbeddedEtcd, store: Store, swarm: Part[Report]) -> float:
+async def _relist(etcd: EmbeddedEtcd, store: Store, swarm: Part[Report], routing: str) -> float:
     """Return etcd's CPU in seconds until all watchers have come back and have listed again."""
     swarm.pause()
     await etcd.stop()
     await etcd.start()
-    await _change(store, 0, 0)
-    await store.compact(await _change(store, 0, 1))  # the revision compacted at is the oldest kept: one before is gone
+    await _change(store, routing, 0, 0)
+    # The revision compacted at is the oldest kept: one before is gone.
+    await store.compact(await _change(store, routing, 0, 1))
     before = cpu_s(etcd.pid)
     swarm.resume()
     await swarm.report()
     return cpu_s(etcd.pid) - before
 
 
-async def _change(store: Store, number: int, generation: int) -> int:
-    put = fleet.host(number, generation=generation)
+def _put(routing: str, number: int, generation: int) -> Put:
+    """Change of a host; with `bgp`, of the endpoint on it."""
+    return fleet.host(number, generation=generation) if routing == "mesh" else fleet.endpoint(number, generation)
+
+
+async def _change(store: Store, routing: str, number: int, generation: int) -> int:
+    put = _put(routing, number, generation)
     return await store.put(put.key, put.value)
 
 
@@ -134,10 +171,10 @@ class Watchers:
     arrivals: list[tuple[int, int]] = field(default_factory=list)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def watch(self) -> None:
+    async def watch(self, keys: Sequence[Keys]) -> None:
         """Run one watcher; it remembers keys and revisions, as a Mirror does."""
         held: dict[bytes, int] = {}
-        async for seen in self.store.watch(fleet.HOSTS, held=held):
+        async for seen in self.store.watch(*keys, held=held):
             if isinstance(seen, Snapshot):
                 held.update((entry.key, entry.mod_revision) for entry in seen.items)
                 self.snapshots += 1
@@ -162,14 +199,18 @@ async def watchers(swarm: Swarm) -> AsyncIterator[Report]:
     resource.setrlimit(resource.RLIMIT_NOFILE, _files(swarm.watchers))
     store = EtcdStore(Connection((swarm.endpoint,), deadline=PATIENCE), relist_spread=Duration(0))
     all_of_them = Watchers(store)
-    tasks = [asyncio.create_task(all_of_them.watch()) for _ in range(swarm.watchers)]
+    tasks = [asyncio.create_task(all_of_them.watch(_watched(swarm, number))) for number in range(swarm.watchers)]
     yield await all_of_them.until(lambda: all_of_them.snapshots == swarm.watchers)
     yield await all_of_them.until(lambda: len(all_of_them.arrivals) == swarm.watchers)
-    yield await all_of_them.until(lambda: len(all_of_them.arrivals) == swarm.watchers * swarm.changes)
+    yield await all_of_them.until(lambda: len(all_of_them.arrivals) == swarm.readers * swarm.changes)
     yield await all_of_them.until(lambda: all_of_them.snapshots == 2 * swarm.watchers)
     for task in tasks:
         task.cancel()
     await store.close()
+
+
+def _watched(swarm: Swarm, number: int) -> Sequence[Keys]:
+    return [fleet.HOSTS] if swarm.routing == "mesh" else keys_of(fleet.host_name(number), fleet.REGION)
 
 
 def _files(count: int) -> tuple[int, int]:

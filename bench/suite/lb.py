@@ -30,6 +30,7 @@ from typing import Annotated
 import msgspec
 
 from bench.benchmark import Benchmark, Unmeasurable
+from bench.gauges import process_cpu_s
 from bench.wrk import Wrk
 from holdfast.testing.real.anycast import SERVERS, address
 from holdfast.testing.real.balancers import VIP, BalancedSite, BalancerProcess
@@ -137,9 +138,9 @@ def _figures(stage: BalancedSite, targets: Mapping[str, Target], seconds: float)
     own = 0.0
     for _ in range(ROUNDS):
         for name, target in targets.items():
-            before = sum(map(_cpu_s, targets["ours"].balancing))
+            before = sum(map(process_cpu_s, targets["ours"].balancing))
             costs[name].append(_cost(stage, target, seconds))
-            own += sum(map(_cpu_s, targets["ours"].balancing)) - before
+            own += sum(map(process_cpu_s, targets["ours"].balancing)) - before
     stage.site.lead_through(1)
     failed, writes = _restarted(stage, targets["ours"])
     least = {name: min(found) for name, found in costs.items()}
@@ -182,11 +183,11 @@ def _cost(stage: BalancedSite, target: Target, seconds: float) -> float:
     """Return microseconds of CPU per request, of all processes involved."""
     stage.site.lead_through(target.through)
     pids = [*(one.process.pid for one in stage.servers.values()), *target.balancing]
-    before = sum(map(_cpu_s, pids))
+    before = sum(map(process_cpu_s, pids))
     load = Wrk.start(stage.client, target.url, seconds, target.script).result()
     if load.failed or not load.requests:
         raise Unmeasurable(f"{load.failed:,} of {load.requests:,} requests to {target.url} failed")
-    return (sum(map(_cpu_s, pids)) - before + load.cpu_s) / load.requests * 1e6
+    return (sum(map(process_cpu_s, pids)) - before + load.cpu_s) / load.requests * 1e6
 
 
 def _restarted(stage: BalancedSite, target: Target) -> tuple[int, int]:
@@ -212,11 +213,6 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 def _tree(balancer: BalancerProcess) -> list[int]:
     return [balancer.process.pid, *children(balancer.process.pid)]
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU of a process and all its threads so far, with the scheduler's resolution."""
-    return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ import numpy as np
 from bench.benchmark import Benchmark
 from holdfast.balancer.dataplane.nftables import ruleset
 from holdfast.balancer.dataplane.nftables.connection import NftConnection
-from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
 from holdfast.balancer.dataplane.nftables.layout import MARKS, buckets_of
 from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import table_of
@@ -29,6 +28,7 @@ from holdfast.balancer.maglev.churn import predicted
 from holdfast.balancer.maglev.table import QUANTUM, BackendId, BucketWeight, in_full
 from holdfast.balancer.vip import BackendEntry, Vip
 from holdfast.netlink.netns import inside
+from holdfast.netlink.nftables.elements import Marks, Transaction, empty
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.processes import Unavailable
 

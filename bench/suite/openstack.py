@@ -1,18 +1,22 @@
 """OpenStack: cost of reading Neutron's tables, of a resync into an empty store, and of an audit of what is right.
 
-The shipped reader, translator and syncer on Neutron's tables in SQLite, and an etcd in memory: what is measured is our
-own CPU, and a database server has its own. Ports have one address and one of 100 groups with five rules each.
+The shipped reader, translator and syncer on Neutron's tables in SQLite or MariaDB, and an etcd in memory: what is
+measured is our own CPU, and a database server has its own. Ports have one address and one of 100 groups with five rules
+each. MariaDB needs PyMySQL: `build/openstack/venv/bin/python -m bench openstack --database mariadb`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from sqlalchemy import Engine, Table, insert
+from sqlalchemy import URL, Engine, Table, create_engine, insert, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from bench.benchmark import Benchmark
 from bench.gauges import Stopwatch
@@ -25,6 +29,8 @@ from holdfast.openstack.translate.settings import TranslationSettings
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.neutron import NeutronDatabase
+from holdfast.testing.real.neutron import MariaDb
+from holdfast.testing.real.processes import reserved_ports, wait_until
 
 GROUPS = 100
 NETWORKS = 20
@@ -34,6 +40,7 @@ RULES = 5
 
 class Options(msgspec.Struct, frozen=True):
     ports: Annotated[int, msgspec.Meta(ge=100, description="bound ports of workloads")] = 10_000
+    database: Annotated[Literal["sqlite", "mariadb"], msgspec.Meta(description="database of Neutron")] = "sqlite"
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -50,8 +57,12 @@ def measure(options: Options) -> Figures:
 
 
 async def _measure(options: Options) -> Figures:
-    with scratch() as folder, tempfile.TemporaryDirectory() as state:
-        database = NeutronDatabase(open_engine(database_url(f"sqlite:///{folder}/neutron.db")))
+    with (
+        scratch() as folder,
+        tempfile.TemporaryDirectory() as state,
+        _neutron_database(options.database, Path(folder)) as url,
+    ):
+        database = NeutronDatabase(open_engine(url))
         seed(database.engine, options.ports)
         inventory = NeutronInventory(database.engine, TranslationSettings(region=REGION))
         read = _read(inventory)
@@ -63,6 +74,36 @@ async def _measure(options: Options) -> Figures:
             await store.close()
         database.engine.dispose()
     return Figures(cpu, wall, audit[1], audit[0], *read)
+
+
+@contextlib.contextmanager
+def _neutron_database(kind: str, folder: Path) -> Iterator[URL]:
+    """An empty database, and its URL."""
+    if kind == "sqlite":
+        yield database_url(f"sqlite:///{folder}/neutron.db")
+        return
+    with reserved_ports(1) as (port,):
+        server = MariaDb(folder / "db", port)
+        server.prepare()
+        server.process.start()
+        url = make_url(f"mysql+pymysql://neutron@127.0.0.1:{port}/?charset=utf8")
+        try:
+            wait_until(lambda: _creates(url), "MariaDB answers", within=120)
+            yield url.set(database="neutron")
+        finally:
+            server.process.kill_tree()
+
+
+def _creates(url: URL) -> bool:
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("CREATE DATABASE IF NOT EXISTS neutron CHARACTER SET utf8mb3"))
+    except OperationalError:
+        return False
+    finally:
+        engine.dispose()
+    return True
 
 
 def _read(inventory: NeutronInventory) -> tuple[float, float]:

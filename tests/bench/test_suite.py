@@ -11,13 +11,16 @@ from bench import frame
 
 SIZES: dict[str, dict[str, Any]] = {
     "store": {"keys": 300},
-    "fanout": {"watchers": 3, "changes": 4},
+    "fanout": {"watchers": 3, "changes": 4, "endpoints": 0},
     "maglev": {"size": 1021, "backends": 20},
     "nodes": {"nodes": 300},
     "status": {"hosts": 5, "endpoints": 200},
     "openstack": {"ports": 200},
     "routes": {"nodes": 50},
+    "api": {"clients": 2, "seconds": 0.5},
+    "auth": {"logins": 4, "tokens": 2, "calls": 40},
     "probes": {"targets": 20, "interval": 0.1, "seconds": 2},
+    "sim": {"seeds": 1},
 }
 KEYS: dict[str, list[str]] = {
     "store": [
@@ -34,7 +37,14 @@ KEYS: dict[str, list[str]] = {
         "bare_range_keys_per_s",
         "bare_write_keys_per_s",
     ],
-    "fanout": ["etcd_cpu_us_per_delivery", "delivery_p99_ms", "relist_etcd_cpu_s", "agents_supported"],
+    "fanout": [
+        "etcd_cpu_us_per_delivery",
+        "etcd_cpu_us_per_change",
+        "delivery_p99_ms",
+        "relist_etcd_cpu_s",
+        "agents_supported",
+        "agent_rss_mb",
+    ],
     "maglev": [
         "build_cpu_ms",
         "transition_cpu_ms",
@@ -52,6 +62,7 @@ KEYS: dict[str, list[str]] = {
         "journal_us_per_event",
         "event_stall_max_ms",
         "restore_cpu_s",
+        "open_cpu_s",
         "prune_cpu_s",
         "journal_mb",
         "rss_mb",
@@ -68,6 +79,19 @@ KEYS: dict[str, list[str]] = {
         "takeover_writes",
         "backlog_peak",
     ],
+    "api": ["get_per_s", "p99_ms", "sse_clients", "sse_lag_p99_ms"],
+    "auth": [
+        "login_cpu_ms",
+        "login_cpu_ms_cost_4",
+        "fleet_login_cpu_s",
+        "fleet_login_cpu_s_cost_4",
+        "simple_call_cpu_us",
+        "jwt_call_cpu_us",
+        "simple_refused_restart",
+        "jwt_refused_restart",
+        "simple_refused_user",
+        "jwt_refused_user",
+    ],
     "probes": [
         "probes_per_s",
         "cpu_us_per_probe",
@@ -76,6 +100,7 @@ KEYS: dict[str, list[str]] = {
         "lateness_p99_ms",
         "haproxy_cpu_us_per_probe",
     ],
+    "sim": ["seeds_per_s_per_core", "simulated_s_per_seed", "faults_per_seed"],
 }
 MAY_BE_ZERO = {
     "range_rss_growth_mb",
@@ -83,10 +108,16 @@ MAY_BE_ZERO = {
     "relist_etcd_cpu_s",
     "haproxy_cpu_us_per_probe",
     "transition_innocent_pct",
+    "simple_refused_restart",
+    "jwt_refused_restart",
+    "simple_refused_user",
+    "jwt_refused_user",
+    "login_cpu_ms_cost_4",
+    "fleet_login_cpu_s_cost_4",
 }
 """Too small to be seen at a tiny size, or 0 where all is well."""
-MAY_BE_NONE = {"haproxy_cpu_us_per_probe", "delta_commit_cpu_ms", "full_commit_cpu_ms"}
-"""Measured only where the peer is installed, or where there is a dataplane."""
+MAY_BE_NONE = {"haproxy_cpu_us_per_probe", "delta_commit_cpu_ms", "full_commit_cpu_ms", "agent_rss_mb"}
+"""Measured only where the peer is installed, where there is a dataplane, or where it is asked for."""
 IN_NAMESPACES = {"routes"}
 """These program a kernel."""
 
