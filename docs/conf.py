@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -22,14 +24,19 @@ myst_heading_anchors = 3
 nitpicky = True
 
 
-def gates() -> str:
+def beside(module: str, name: str) -> Callable[[], str]:
+    """A generator in a module of this folder."""
     sys.path.insert(0, str(Path(__file__).parents[1]))  # sphinx-build does not put the repository on the path
-    from docs.gate_table import table
+    generator: Callable[[], str] = getattr(importlib.import_module(f"docs.{module}"), name)
+    return generator
 
-    return table()
 
-
-GENERATED = {"reference/configuration": ("", reference), "concepts": ("<!-- gate table -->", gates)}
+GENERATED: dict[str, tuple[str, Callable[[], str]]] = {
+    "reference/configuration": ("", reference),
+    "reference/commands": ("", beside("command_reference", "reference")),
+    "reference/api": ("", beside("api_reference", "reference")),
+    "concepts": ("<!-- gate table -->", beside("gate_table", "table")),
+}
 """Page: the mark that the generated text replaces (the whole page without one), and the generator."""
 
 

@@ -81,6 +81,11 @@ GATES: Mapping[str, GateText] = {
         "store or of a host, or outside the fleet's networks",
         "another address for the endpoint, a network that has it, or `agent.allowed_prefixes`",
     ),
+    "handover": GateText(
+        "agent",
+        "deletes of the routes of other hosts with `routing: bgp`, until the main table has a route for that prefix",
+        "BIRD or FRR installs its route; `ip route del` where nobody has the prefix any more",
+    ),
     "handler_ready": GateText(
         "agent",
         "every change while a dataplane handler is not ready",
@@ -89,8 +94,9 @@ GATES: Mapping[str, GateText] = {
     "interface": GateText(
         "agent",
         "a route to a workload, or a direct nexthop, whose interface does not exist, is down or has no carrier; what "
-        "needs a tunnel device while a foreign device has its name",
-        "the interface comes up, or the foreign device goes",
+        "needs a tunnel device while a foreign device has its name; the setup and the guard of a workload's interface "
+        "that this host needs itself",
+        "the interface comes up, the foreign device goes, or the endpoint gets another `interfaceName`",
     ),
     "dependents": GateText(
         "agent",

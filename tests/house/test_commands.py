@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,19 @@ def test_a_goal_that_is_listed_can_be_made() -> None:
     for goal in re.findall(r"^make ([a-z-]+)", told, re.MULTILINE):
         dry = subprocess.run(["make", "-n", goal], cwd=repository.ROOT, capture_output=True, text=True, check=False)
         assert dry.returncode == 0, dry.stderr
+
+
+def test_the_table_of_commands_has_every_goal() -> None:
+    table = repository.text("docs/getting-started.md").partition("## The commands")[2]
+    assert set(re.findall(r"^\| `(?:sudo )?make ([a-z-]+)` \|", table, re.MULTILINE)) == goals() - {"help"}
+
+
+def test_every_benchmark_that_a_page_names_exists_and_has_its_numbers() -> None:
+    suite = {path.stem for path in (repository.ROOT / "bench" / "suite").glob("[a-z]*.py")}
+    written = [document.read_text(encoding="utf-8") for document in DOCUMENTS if document.name != "CHANGELOG.md"]
+    named = re.findall(r"`(?:python -m bench |make bench ARGS=\"?)([a-z]+)", "".join(written))
+    assert set(named) <= suite
+    assert set(re.findall(r"^## `([a-z]+)`:", repository.text("docs/numbers.md"), re.MULTILINE)) == suite
 
 
 def test_ci_runs_make_test() -> None:
@@ -124,3 +139,54 @@ def test_a_setup_that_is_done_does_nothing(clone: Path) -> None:
     digest = subprocess.run(["sha256sum"], input=inputs, capture_output=True, check=True).stdout.decode()
     (clone / ".venv" / ".setup-stamp").write_text(f"{clone}\n{digest}")
     assert make_setup(clone, "python-absent") == (0, [])
+
+
+PIP = """\
+case "$*" in
+  *"-m pip --version"*) exit 0;;
+  *"-qq"*) exit 0;;
+  *"-m pip"*) printf '%s\\n' "Collecting one==1" "Collecting two==2" "Installing collected packages: one"; exit {code};;
+  *) exit 0;;
+esac
+"""
+
+
+def terminal_output(ours: int) -> Iterator[bytes]:
+    """Read all that was written to a terminal that is closed. One read returns a part of it."""
+    with contextlib.suppress(OSError):  # EIO is the end
+        while part := os.read(ours, 65_536):
+            yield part
+
+
+def setup_on_a_terminal(clone: Path, code: int) -> tuple[int, str]:
+    """Exit code of `make setup` on a terminal, with a pip that ends like that, and what was shown."""
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "bin" / "activate").write_text(f"{clone}/.venv")
+    fake = program(clone, "python-fake", PIP.format(code=code))
+    (clone / ".venv" / "bin" / "python").symlink_to(fake)
+    ours, theirs = os.openpty()
+    environment = {"PATH": f"{clone}/bin:/usr/bin:/bin", "PYTHON": "python-fake"}
+    try:
+        done = subprocess.run(["make", "setup"], cwd=clone, env=environment, stdout=theirs, stderr=theirs, check=False)
+        os.close(theirs)
+        shown = b"".join(terminal_output(ours)).decode()
+    finally:
+        os.close(ours)
+    return done.returncode, shown
+
+
+def test_setup_on_a_terminal_shows_how_far_it_is(clone: Path) -> None:
+    lock = (repository.ROOT / "requirements-dev.lock").read_text().splitlines()
+    wanted = sum("==" in line for line in lock)
+    code, shown = setup_on_a_terminal(clone, 0)
+    assert code == 0, shown
+    assert f"make setup: package 2 of {wanted}" in shown
+    assert f"make setup: installing {wanted} packages" in shown
+    assert (clone / ".venv" / ".setup-stamp").exists()
+
+
+def test_setup_on_a_terminal_ends_as_pip_did(clone: Path) -> None:
+    code, shown = setup_on_a_terminal(clone, 1)
+    assert code != 0
+    assert "could not be installed" in shown
+    assert not (clone / ".venv" / ".setup-stamp").exists()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import holdfast
@@ -18,9 +19,10 @@ SOURCES = repository.ROOT / "src" / "holdfast"
 QUESTION = re.compile(r"(What|Whether|Who|Whose|That which|How)\b")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        yield str(path.relative_to(SOURCES)), ast.parse(path.read_text(encoding="utf-8"))
+@functools.cache
+def modules() -> Sequence[tuple[str, ast.Module]]:
+    paths = sorted(SOURCES.rglob("*.py"))
+    return [(str(path.relative_to(SOURCES)), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
 def test_a_public_class_name_means_one_thing() -> None:

@@ -12,7 +12,8 @@ from packaging.version import Version
 
 from tests.house import repository
 
-LOCKS = ["requirements.lock", "requirements-dev.lock"]
+LOCKS = ["requirements.lock", "requirements-base.lock", "requirements-dev.lock"]
+SQL_AND_WEB = {"sqlalchemy", "alembic", "psycopg", "psycopg-binary", "litestar", "uvicorn"}
 
 
 def pins(lock: str) -> dict[str, Version]:
@@ -40,10 +41,21 @@ def test_no_lock_names_a_package_index(lock: str) -> None:
 def test_the_development_lock_extends_the_shipped_one() -> None:
     shipped, developing = pins("requirements.lock"), pins("requirements-dev.lock")
     assert shipped.items() <= developing.items()
+    assert pins("requirements-base.lock").items() <= developing.items()
+
+
+def test_agents_and_balancers_need_no_sql_and_no_web_framework() -> None:
+    assert set(pins("requirements.lock")) >= SQL_AND_WEB
+    assert SQL_AND_WEB.isdisjoint(pins("requirements-base.lock"))
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("requirements.lock", ["server", "api"]), ("requirements-dev.lock", ["server", "api", "dev"])]
+    ("lock", "extras"),
+    [
+        ("requirements-base.lock", ["vpp"]),
+        ("requirements.lock", ["server", "api"]),
+        ("requirements-dev.lock", ["server", "api", "dev"]),
+    ],
 )
 def test_the_lock_holds_everything_that_pyproject_asks_for(lock: str, extras: list[str]) -> None:
     project = repository.pyproject()["project"]
