@@ -66,6 +66,7 @@ def test_it_holds_everything_over_a_restart_with_etcd_away_until_it_is_resumed(s
     said = holdfast(server, "pause", "fleet", "--for", "1h", "--reason", "moving racks")
     assert said.exit_code == 0, said.output
     wait_until(lambda: list(remembered.glob("*")) != [], "the agent remembers the pause", within=PATIENCE)
+    wait_state(server, "syncer", "paused")
     agent.kill_tree()
     etcd.kill()
     small.place({7: None, 8: 1})

@@ -130,6 +130,25 @@ def test_nothing_is_written_after_an_outage_before_the_intents_are_read_again(he
     assert here.stored() == {}
 
 
+def test_an_outage_too_short_for_the_next_read_of_the_intents_lets_nothing_through_either(here: SyncerHarness) -> None:
+    async def scenario() -> list[str]:
+        term = await here.settled()
+        await say(term, "pause", "migration", leads=False, scope=FLEET)
+        here.editor.change([endpoint(1)], who="bob")
+        term.syncer.store.link.next_calls(Fate.REFUSED)  # type: ignore[attr-defined]
+        states = []
+        for _ in range(2):
+            await term.reconciler.turn()
+            states.append(term.syncer.context.vitals.state)
+        assert here.stored() == {}, "an operator may have paused it just before"
+        await term.apply_intents()
+        await term.reconciler.turn()
+        return [*states, term.syncer.context.vitals.state]
+
+    assert asyncio.run(scenario()) == ["waiting: store", "held: intent", "held: intent"]
+    assert here.stored() == {}
+
+
 async def away() -> None:
     raise Away("store", "no member answers")
 

@@ -33,6 +33,7 @@ def test_C29_a_delete_is_not_settled_by_a_list_from_before_the_object_was_writte
             await term.reconciler.turn()
             state, waiting = term.syncer.context.vitals.state, here.inventory.waiting()
             term.syncer.store.go_fresh()  # type: ignore[attr-defined]
+            await term.apply_intents()
             await term.reconciler.turn()
             return state, waiting
 
@@ -61,6 +62,7 @@ def test_C50_a_store_that_was_restored_within_a_term_is_refilled_once_that_is_kn
             states = []
             for known_to_be_restored in (False, True):
                 if known_to_be_restored:
+                    await term.apply_intents()
                     await term.check_identity()
                 term.reconciler.dirty.mark_all()
                 await term.reconciler.turn()

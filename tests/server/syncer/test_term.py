@@ -101,6 +101,7 @@ def test_a_change_stays_in_the_outbox_until_the_store_has_it(here: SyncerHarness
         await term.reconciler.turn()
         waiting = [here.inventory.waiting()]
         store.link.heal()  # type: ignore[attr-defined]
+        await term.apply_intents()
         await term.reconciler.turn()
         return [*waiting, here.inventory.waiting()]
 
@@ -134,6 +135,7 @@ def test_C35_a_store_out_of_space_keeps_both_ends_of_a_move_as_they_are(here: Sy
         assert here.stored() == before
         here.fake.regain_space()
         here.clock.advance(seconds(1))
+        await term.apply_intents()
         await term.reconciler.turn()
         return term.syncer.context.vitals.state
 

@@ -170,6 +170,7 @@ class Reconciler(Generic[K, V]):
 
     def _note_away(self, what: str, why: str) -> None:
         self._failures += 1
+        self.place.on_away(what)
         if self._waiting.is_news(what):
             fields = self._waiting.fields()
             log.warning(

@@ -120,5 +120,7 @@ class Place(Generic[K, V]):
     """True where changes that arrive during a full pass are applied between two pages instead of after the last: for
     long passes and urgent changes. `get` of source and target must then answer with the present for every object from
     the first page on."""
+    on_away: Callable[[str], None] = field(default=lambda _what: None)
+    """Called with the name of a dependency, such as "store", when a turn found it unreachable."""
     read_back: bool = True
     """True where applied changes are read back at once; not needed where applying is itself a proof."""

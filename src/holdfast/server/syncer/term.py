@@ -253,6 +253,7 @@ class SyncerTerm:
             look_up=self._look_up,
             other_keys=self.moves.other_keys,
             term=lambda: self.fence.term,
+            on_away=self._note_away,
             read_back=False,  # a transaction that compared proves itself
         )
 
@@ -342,10 +343,17 @@ class SyncerTerm:
         try:
             await self.intents.refresh()
         except Away:
-            self.pause.unread_since = self.pause.unread_since or self.syncer.context.clock.now()
+            self._note_away("store")
             raise
         self.pause.unread_since = None
         self.applied.apply()
+
+    def _note_away(self, what: str) -> None:
+        """Hold everything until the intents are read again: an outage of the store may be over before their next read
+        would notice it, and a pause may have been stored just before."""
+        if what == "store":
+            self.pause.unread_since = self.pause.unread_since or self.syncer.context.clock.now()
+            self._recheck.set()
 
     async def _after_a_resync(self) -> None:
         self._measure()
