@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url
@@ -26,8 +26,10 @@ from sqlalchemy.pool import QueuePool
 
 from holdfast.config.sections.inventory import VERIFIED, database_options, stays_here
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.sql.silence import SilenceLimitedConnection
 from holdfast.model.base.time import Duration
+
+if TYPE_CHECKING:
+    from holdfast.inventory.sql.silence import SilenceLimitedConnection
 
 _UTF8 = {"client_encoding": "utf8"}
 """Without it, a server without an encoding (SQL_ASCII) would return text as bytes."""
@@ -133,6 +135,8 @@ def answer_within(statement: Duration) -> float | None:
 def _connect_postgres(
     silence: float | None, _dialect: object, _record: object, args: Any, options: Any
 ) -> SilenceLimitedConnection:
+    from holdfast.inventory.sql.silence import SilenceLimitedConnection  # loads psycopg, which SQLite does without
+
     connection = SilenceLimitedConnection.connect(*args, **options)
     connection.answer_within = silence
     return connection

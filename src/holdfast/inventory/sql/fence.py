@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from sqlalchemy import BindParameter, Connection, Engine, Select, Table, and_, bindparam, or_, select, update
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -95,8 +95,12 @@ def _make_row(connection: Connection, region: str, table: Table) -> None:
     values = {"region": region, "epoch": 0, "term": 0}
     match connection.dialect.name:
         case "postgresql":
+            from sqlalchemy.dialects import postgresql
+
             connection.execute(postgresql.insert(table).values(values).on_conflict_do_nothing())
         case "mysql":
+            from sqlalchemy.dialects import mysql
+
             connection.execute(mysql.insert(table).values(values).prefix_with("IGNORE"))
         case _:
             connection.execute(sqlite.insert(table).values(values).on_conflict_do_nothing())
