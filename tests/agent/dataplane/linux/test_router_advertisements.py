@@ -43,9 +43,14 @@ def workload(site: HostHarness) -> Namespace:
     site.ip("link add tap1 type veth peer name eth0 netns", made.system_name)
     made.run("ip", "link", "set", "eth0", "up")
     site.ip("link set tap1 up")
-    wait_until(lambda: "tentative" not in made.run("ip", "address"), "the workload has its link-local address")
-    wait_until(lambda: "tentative" not in site.ip("address"), "the host has its own")
+    wait_until(lambda: is_usable(made.run("ip", "address", "show", "eth0")), "the workload has its link-local address")
+    wait_until(lambda: is_usable(site.ip("address show tap1")), "the host has its own")
     return made
+
+
+def is_usable(addresses: str) -> bool:
+    """Both ends have a carrier before the kernel gives them an address, which it then checks for duplicates."""
+    return "inet6 fe80:" in addresses and "tentative" not in addresses
 
 
 def send(one: Namespace, kind: int, hops: int = 255) -> None:
