@@ -241,7 +241,7 @@ async def _workers(folder: Path, services: BalancerSettings) -> AsyncIterator[tu
     try:
         for spec in MEASURED:
             words = ("balancer", spec.name, spec.entry, str(paths.runtime), str(os.getpid()))
-            command = (sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words)
+            command = (sys.executable, "-P", "-m", "holdfast.runtime.daemon", *words)
             processes.append(await asyncio.create_subprocess_exec(*command, stdout=sys.stderr, stderr=DEVNULL))
         yield [process.pid for process in processes], paths
     finally:

@@ -32,9 +32,7 @@ class ProberWorker:
         self.paths.config.write_bytes(dump(Config(paths=folders)))
         self._board = Board.create(self.paths.board, ["supervisor", PROBER.name])
         words = [ROLE, PROBER.name, PROBER.entry, str(self.paths.runtime), str(os.getpid())]
-        self.process = Process(
-            [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words], log=folder / "log"
-        )
+        self.process = Process([sys.executable, "-P", "-m", "holdfast.runtime.daemon", *words], log=folder / "log")
         self.client = ProberClient(self.paths.socket(PROBES_SOCKET))
         self.reports: list[ProbeReport] = []
 

@@ -289,7 +289,7 @@ class Supervisor:
 
     def _spawn(self, worker: SupervisedWorker) -> None:
         spec = worker.spec
-        command = [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", self.role, spec.name, spec.entry]
+        command = [sys.executable, "-P", "-m", "holdfast.runtime.daemon", self.role, spec.name, spec.entry]
         command += [str(self.paths.runtime), str(os.getpid()), *(["--once"] if spec.once else [])]
         # Ctrl-C reaches the whole process group. Blocked before the start, it spares a worker that still imports.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

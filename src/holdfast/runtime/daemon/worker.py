@@ -1,6 +1,4 @@
-"""Worker: one fresh process with one job, started by a supervisor.
-
-    python -P -m holdfast.runtime.daemon.worker ROLE NAME MODULE:FUNCTION RUNTIME_FOLDER SUPERVISOR_PID
+"""Worker: one fresh process with one job, started by a supervisor (`python -m holdfast.runtime.daemon`).
 
 The heartbeat runs on the event loop of the job, so a blocked loop has no heartbeat. The kernel kills the process when
 its supervisor dies; the process ends by itself when the supervisor has been silent for too long. No task fails
@@ -236,7 +234,3 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
