@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.lab.fleet import server
-from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
@@ -11,12 +10,6 @@ from holdfast.testing.real.servers import server_group
 from tests.chaos.harness import counts, servers, wait_working
 
 
-@fault(
-    "C12",
-    without="holdfast.server.election.predecessor:pid_namespace",
-    returns="one for all",
-    sees=(AssertionError, r"fleet.wait_led\(\) == \(term, leader\)"),
-)
 def test_C12_a_live_leader_is_not_taken_for_dead_where_its_pid_means_nothing(cluster: EtcdCluster) -> None:
     with servers(cluster, ["twin"]) as fleet:
         term, leader = wait_working(fleet)

@@ -11,7 +11,6 @@ import pytest
 from holdfast.cli.common.terms import read_terms
 from holdfast.lab.fleet.history_check import writes_after
 from holdfast.lab.fleet.server import command
-from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
@@ -109,12 +108,6 @@ def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbe
             assert counts(second).accepted == 0
 
 
-@fault(
-    "C2",
-    without="holdfast.store.fenced.store:FencedStore.txn",
-    by="tests.chaos.without_protection:write_without_fence",
-    sees=(AssertionError, r"writes_after\(history\(fleet\), newer, old.name\) == 0"),
-)
 def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_otherwise(cluster: EtcdCluster) -> None:
     # The board is believed for long enough that a busy writer has a write refused before its deadline ends its work.
     with servers(cluster, 2, settings=STEADY) as fleet:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from holdfast.config.sections.pulse import PulseSettings
 from holdfast.model.base.time import Instant
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns
 from holdfast.server.syncer.outbox import Outbox
-from holdfast.store.api import Compare, Operation, TxnResult
-from holdfast.store.fenced.store import FencedStore
-
-
-async def write_without_fence(
-    self: FencedStore, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
-) -> TxnResult:
-    return await self.store.txn(compares, then, otherwise)
 
 
 def only_exits_count(signs: WorkerSigns, bounds: PulseSettings, now: Instant) -> PulseVerdict:
