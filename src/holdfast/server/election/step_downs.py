@@ -1,18 +1,15 @@
 """Step-downs: an operator asks the leader to hand over, on its own machine or on that of another server.
 
-The server that is asked checks first that another one can take over, and says who. A request from another machine is a
-key under a short lease. The leader deletes it, and only then checks again and steps down: a request is carried out at
-most once, and only in the term that the operator saw.
+The server that is asked checks first that another one can take over, and says who. The leader takes a request from
+another machine (`requests`), checks again, and steps down only in the term that the operator saw.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.intent import Intent, IntentKind
@@ -24,7 +21,8 @@ from holdfast.server.election.elector import Elector
 from holdfast.server.election.handover import HandoverRefused
 from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.server.election.registrar import Registrar
-from holdfast.store.api import Aspect, Compare, Delete, Put, Store, StoreAway, StoreError
+from holdfast.server.election.requests import LeasedRequests
+from holdfast.store.api import Store, StoreAway, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -49,8 +47,7 @@ class StepDowns:
         record: Callable[[str, Intent], None],
         rest: Duration,
     ) -> None:
-        self._store = store
-        self._key = STEP_DOWN_REQUEST.key(region, _KEY)
+        self._requests = LeasedRequests(store, region, STEP_DOWN_REQUEST, _VALID_FOR)
         self._name = name
         self._elector = elector
         self._registrar = registrar
@@ -82,8 +79,7 @@ class StepDowns:
         able = await self._able(leader, to)
         wanted = StepDownRequest(seen.term, to, asked.who, asked.why, asked.since)
         try:
-            lease = await self._store.grant(_VALID_FOR)
-            await self._store.txn([], [Put(self._key, STEP_DOWN_REQUEST.encode(wanted), lease)])
+            await self._requests.put(_KEY, wanted)
         except (StoreAway, StoreError) as error:
             raise not_stored(error, "holdfast leader") from error
         self._record(f"have {leader} step down", asked)
@@ -98,26 +94,14 @@ class StepDowns:
             raise Declined(f"{leader} keeps the leadership: {refused}") from refused
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
-            if self._elector.state.phase is not ElectionPhase.LEADING:
-                continue
-            try:
-                await self.take()
-            except (StoreAway, StoreError) as error:
-                log.debug("cannot read step-down requests; retrying", error=str(error))
+        await self._requests.run(LOOK_EVERY, self.take)
 
     async def take(self) -> None:
-        """Carry out a request to the leader of this term, if there is one."""
-        entry = await self._store.get(self._key)
-        if entry is None:
+        """Carry out a request to the leader of this term, if this server leads and there is one."""
+        if self._elector.state.phase is not ElectionPhase.LEADING:
             return
-        same = Compare(self._key, Aspect.MOD_REVISION, entry.mod_revision)
-        if not (await self._store.txn([same], [Delete(self._key)])).succeeded:
-            return  # replaced by a newer one
-        wanted = STEP_DOWN_REQUEST.decode(entry.key, entry.value)
-        if isinstance(wanted, Bad):
-            log.warning("unreadable step-down request deleted", error=str(wanted))
+        wanted = await self._requests.take(_KEY)
+        if wanted is None:
             return
         state = self._elector.state
         if state.phase is not ElectionPhase.LEADING or wanted.term != state.term:

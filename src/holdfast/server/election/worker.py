@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.restart_request import RestartRequest
 from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.worker import Worker
@@ -124,9 +125,6 @@ class ElectorJob:
             is_dead=self._is_dead,
             on_name_taken=self._on_name_taken,
         )
-        fleet = PauseCommands(
-            self._fleet_intents, FLEET, worker.context, None, ", obeyed by every daemon within seconds"
-        )
         self._step_downs = StepDowns(
             self._store,
             self._region,
@@ -139,19 +137,24 @@ class ElectorJob:
         )
         self._restarts = RestartRequests(self._store, self._region, self._me.name, worker.paths.socket())
         self._histories = HistoryAnswers(self._store, self._region, self._me.name, worker.paths.socket())
-        worker.handlers |= {
+        worker.handlers |= self._handlers()
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        context = self._worker.context
+        fleet = PauseCommands(self._fleet_intents, FLEET, context, None, ", obeyed by every daemon within seconds")
+        return {
             "about": self._about,
             "host": self._host,
             "restart-elsewhere": self._restart_elsewhere,
             **self._step_downs.handlers(),
             "intents": self._shown_intents,
-            **PauseCommands(self._intents, self._scope, worker.context, self._apply_pause).handlers(),
+            **PauseCommands(self._intents, self._scope, context, self._apply_pause).handlers(),
             **{f"{name}-fleet": handler for name, handler in fleet.handlers().items()},
-            **DrainCommands(self._store, self._region, self._fleet_intents, worker.context).handlers(),
+            **DrainCommands(self._store, self._region, self._fleet_intents, context).handlers(),
         }
 
     async def run(self) -> None:
-        """Write nothing, and does not campaign, before the store is known to be ours."""
+        """Write nothing, and do not campaign, before the store is known to be ours."""
         try:
             while not await self._store_is_ours():
                 if await self._worker.stopped(_IDENTITY_RETRY):
