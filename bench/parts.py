@@ -29,7 +29,7 @@ from bench.quiet import logs_to_stderr
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R", bound=msgspec.Struct)
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 LONGEST_REPORT = 64 << 20
 _PR_SET_PDEATHSIG = 1
 

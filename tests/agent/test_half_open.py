@@ -54,3 +54,5 @@ def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open(tmp_pat
 def test_the_own_report_is_checked_often_however_seldom_it_is_written() -> None:
     slow = msgspec.structs.replace(CONFIG, agent=msgspec.structs.replace(CONFIG.agent, report_interval=seconds(600)))
     assert own_key(slow).interval == seconds(10)
+    assert own_key(slow).quiet_after == seconds(120)
+    assert own_key(CONFIG).quiet_after == seconds(60)

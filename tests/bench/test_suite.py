@@ -40,6 +40,8 @@ KEYS: dict[str, list[str]] = {
     "fanout": [
         "etcd_cpu_us_per_delivery",
         "etcd_cpu_us_per_change",
+        "etcd_cpu_us_per_change_alone",
+        "etcd_rest_us_per_s",
         "delivery_p99_ms",
         "relist_etcd_cpu_s",
         "agents_supported",

@@ -23,7 +23,6 @@ from holdfast.agent.commands.adopt import AdoptCommand
 from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.dataplane.api import HostDataplane
 from holdfast.agent.dataplane.open import open_dataplane
-from holdfast.agent.desired.host_keys import HostNameRefused, keys_of
 from holdfast.agent.desired.peers import Encapsulation, LocalHost, Routing
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.host_addresses import own_addresses
@@ -56,6 +55,7 @@ from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.runtime.tasks import until_first
 from holdfast.store.api import OwnKey, Store
+from holdfast.store.host_keys import HostNameRefused, keys_of
 from holdfast.store.watch.watch import RELIST_SPREAD
 
 log = structlog.get_logger(__name__)
@@ -66,6 +66,8 @@ _RETRY = Duration(seconds=2)
 _MEASURE = Duration(seconds=5)
 _OWN_WRITE_INTERVAL = Duration(seconds=10)
 """Longest interval at which each watch is checked for our own report."""
+_LONGEST_WRITE_INTERVAL = Duration(seconds=60)
+"""Reports that are rarer than this do not prove a watch alone: in between, it asks its member as well."""
 
 T = TypeVar("T")
 
@@ -115,7 +117,9 @@ def arrival_metric(routing: Routing, settings: LinuxSettings) -> int | None:
 def own_key(config: Config) -> OwnKey:
     """Key that this host's reporter writes anyway: a watch that does not deliver it is dead (C38)."""
     key = AGENT_REPORT.key(configured_region(config), host_name(config))
-    return OwnKey(key, min(config.agent.report_interval, _OWN_WRITE_INTERVAL))  # protection: C38
+    every = config.agent.report_interval
+    # protection: C38
+    return OwnKey(key, min(every, _OWN_WRITE_INTERVAL), min(every, _LONGEST_WRITE_INTERVAL))
 
 
 class AgentJob:
@@ -149,7 +153,15 @@ class AgentJob:
             worker.context, reconciler.loop, reconciler.intents, reconciler.sync_gate, here, intents
         )
         worker.handlers |= self._intents.handlers()
-        commands = AgentCommands(self.reconciler, host, boot_id(), worker.clock, lambda: self._addresses, tunnels.macs)
+        commands = AgentCommands(
+            self.reconciler,
+            host,
+            boot_id(),
+            worker.clock,
+            lambda: self._addresses,
+            tunnels.macs,
+            partial(store.note_write, own_key(config).key),
+        )
         worker.handlers |= commands.handlers()
         worker.handlers |= AdoptCommand(self.reconciler, worker.clock, worker.decisions).handlers()
         self._endpoint_reporter = EndpointReporter(

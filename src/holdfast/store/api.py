@@ -177,11 +177,20 @@ class OwnKey(msgspec.Struct, frozen=True):
     """A key that this process (or its server) writes anyway, about every `interval`.
 
     A watch stream can be dead while its connection looks alive (C38). A write of this key that the stream has not
-    delivered within two intervals proves it, and the watch opens a new stream.
+    delivered within two intervals proves it, and the watch opens a new stream. A stream that delivers the writes in
+    time is alive, at a member that follows the cluster: nothing else is asked about it then, because what an idle
+    stream asks costs etcd more than all that it delivers.
     """
 
     key: bytes
     interval: Duration
+    written_every: Duration = Duration(0)
+    """Interval of the writes, where it is longer than that of the checks."""
+
+    @property
+    def quiet_after(self) -> Duration:
+        """Time without a known write after which the stream and its member are asked instead."""
+        return 2 * max(self.interval, self.written_every)
 
 
 class MemberStatus(msgspec.Struct, frozen=True):
@@ -322,6 +331,10 @@ class Store(Protocol):
         the next is fetched, and never has the whole list in memory. A change after a quiet moment is delivered at once;
         under load changes are delivered together, late by at most `gather`, which wakes the reader less often.
         """
+        ...
+
+    def note_write(self, key: bytes, revision: int) -> None:
+        """Record that another process of this daemon wrote a key: watches that have it as own key must deliver it."""
         ...
 
     async def grant(self, ttl: Duration) -> int:

@@ -146,6 +146,9 @@ class EtcdStore:
     ) -> AsyncIterator[Snapshot | Events]:
         return Watch(self._gateway, self._own, self._rng, prefixes, own, held, parts, gather, self._relist_spread).run()
 
+    def note_write(self, key: bytes, revision: int) -> None:
+        self._own.note((key,), revision, self._now())
+
     async def grant(self, ttl: Duration) -> int:
         if ttl < _MIN_TTL:
             raise ValueError(f"a lease of {ttl.total_seconds():g} s is refused: etcd grants no less than 2 s")

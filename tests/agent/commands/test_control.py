@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,21 @@ def test_peers_are_shown_with_how_they_are_reached(tmp_path: Path) -> None:
         (row,) = await asked("peers")
         assert (row["host"], row["reached"], row["routes"], row["objects"]) == ("a", ["vxlan 10.99.0.1"], 2, 5)
         assert list(peer_lines([row]))[1] == "a                    vxlan 10.99.0.1        2        5   in sync"
+
+    play(scene, tmp_path)
+
+
+def test_the_reporter_tells_the_revision_of_its_reports_and_nobody_else_does(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        noted: list[int] = []
+        asked.site.start()
+        await asked.site.settled()
+        commands = AgentCommands(asked.site.running, ME, "boot-1", asked.site.node.clock, note_report=noted.append)
+        reporter, other = Who(os.geteuid(), 1, "reporter"), Who(os.geteuid() + 1, 2, "other")
+        asking: list[tuple[object, Who]] = [(7, reporter), (7, reporter), (9, other), ("x", reporter), (8, reporter)]
+        for revision, who in asking:
+            await commands.handlers()["report"](Request("report", {"reported": revision}), who)
+        assert noted == [7, 8]
 
     play(scene, tmp_path)
 

@@ -56,6 +56,21 @@ def test_a_key_that_another_process_writes_is_noticed_as_such() -> None:
     assert echo.unwritten(later(21))
 
 
+def test_a_key_that_is_written_seldom_is_not_taken_for_unwritten_between_two_writes() -> None:
+    echo = OwnWriteCheck(OwnKey(b"own", Duration(seconds=10), written_every=Duration(seconds=30)))
+    echo.wrote(5, NOW)
+    assert not echo.unwritten(later(59))
+    assert echo.unwritten(later(61))
+    assert echo.missing(later(21)) == 5
+
+
+def test_a_write_of_another_history_proves_no_stream() -> None:
+    echo = OwnWriteCheck(OWN)
+    echo.delivered(100)
+    echo.wrote(5, NOW)
+    assert echo.unwritten(NOW)
+
+
 def test_writes_reach_every_stream_that_waits_for_them() -> None:
     writes, echoes = (
         OwnWrites(),

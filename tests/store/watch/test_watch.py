@@ -188,6 +188,65 @@ def test_a_quiet_stream_whose_own_writes_come_back_is_left_alone(etcd: EmbeddedE
     asyncio.run(main())
 
 
+class CountingProxy(Proxy):
+    """Counts what clients ask members about themselves, and reads of single keys."""
+
+    asked = 0
+
+    def request(self, data: bytes) -> bytes:
+        self.asked += data.count(b"/v3/maintenance/status") + data.count(b"/v3/kv/range")
+        return data
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_stream_whose_own_writes_come_back_asks_its_member_nothing(
+    etcd: EmbeddedEtcd, prefix: bytes, noted: bool
+) -> None:
+    own = OwnKey(prefix + b"own", Duration(milliseconds=200), written_every=Duration(seconds=1))
+
+    async def main() -> None:
+        async with (
+            CountingProxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+            Follower(store, prefix + b"watched/", own),
+        ):
+            await until(lambda: bool(proxy.watches()))
+            stream, before = proxy.watches(), 0
+            for number in range(30):
+                revision = await other.put(own.key, b"alive")
+                if noted:
+                    store.note_write(own.key, revision)
+                if not number:
+                    before = proxy.asked  # since the first write, nothing is to be asked
+                await asyncio.sleep(0.1)
+            assert proxy.watches() == stream
+            assert (proxy.asked == before) is noted
+
+    asyncio.run(main())
+
+
+def test_a_half_open_stream_is_noticed_by_a_noted_write_of_another_process(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    own = OwnKey(prefix + b"own", Duration(milliseconds=200), written_every=Duration(hours=1))
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+            Follower(store, prefix + b"watched/", own) as follower,
+        ):
+            await until(lambda: bool(proxy.watches()))
+            proxy.silence_watches()
+            await other.put(prefix + b"watched/a", b"")
+            async with asyncio.timeout(8):
+                while prefix + b"watched/a" not in follower.seen:
+                    store.note_write(own.key, await other.put(own.key, b"alive"))
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+
+
 def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
     async def main() -> None:
         etcd = EmbeddedEtcd(folder, port=port)

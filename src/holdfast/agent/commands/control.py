@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,9 +41,11 @@ class AgentCommands:
         clock: Clock,
         addresses: Callable[[], tuple[str, ...]] = tuple,
         tunnel_macs: Callable[[], tuple[str, ...]] = tuple,
+        note_report: Callable[[int], None] = lambda _revision: None,
     ) -> None:
         """`addresses` gives the addresses of this host, as its kernel shows them; `tunnel_macs` the MACs of its VXLAN
-        devices, as other hosts know them."""
+        devices, as other hosts know them. `note_report` is called with the revision of each report that the reporter
+        has written."""
         self._reconciler = reconciler
         self._host = host
         self._boot_id = boot_id
@@ -52,6 +55,9 @@ class AgentCommands:
         self._counts: Mapping[str, int] = {}
         self._addresses = addresses
         self._tunnel_macs = tunnel_macs
+        self._note_report = note_report
+        self._reported = 0
+        """Revision of the last report that the reporter has written."""
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -82,7 +88,11 @@ class AgentCommands:
     def _local(self) -> list[SlimEndpoint]:
         return [one for watcher in self._reconciler.watchers for one in watcher.claims.local()]
 
-    async def _report(self, _request: Request, _who: Who) -> Any:
+    async def _report(self, request: Request, who: Who) -> Any:
+        reported = request.args.get("reported")
+        if who.uid == os.geteuid() and isinstance(reported, int) and reported > self._reported:  # from the reporter
+            self._reported = reported
+            self._note_report(reported)
         at = Moment(self._clock.now(), self._clock.wall())
         summary = self._summary(at.now)
         if at.now - self._counted >= _COUNT_INTERVAL:

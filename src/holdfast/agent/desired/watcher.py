@@ -18,7 +18,6 @@ import structlog
 
 from holdfast.agent.claims import AT_A_TIME, BlockedBy, Claim, ClaimKey, Owner
 from holdfast.agent.desired.census import CensusComparison
-from holdfast.agent.desired.host_keys import keys_of
 from holdfast.agent.desired.move_questions import MoveQuestions
 from holdfast.agent.desired.peers import LocalHost, Routing
 from holdfast.agent.desired.skipped_rate import SkippedRate
@@ -39,6 +38,7 @@ from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.cooperative import Steps, in_turns
 from holdfast.store.api import Keys, OwnKey, Store, StoreError, named
+from holdfast.store.host_keys import keys_of
 from holdfast.store.identity import identity_key
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import verify_mirror

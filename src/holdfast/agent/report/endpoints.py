@@ -17,6 +17,7 @@ from holdfast.agent.report.damping import StatusDamping
 from holdfast.agent.report.reporting_host import ReportingHost
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.name import escape
+from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
@@ -54,7 +55,7 @@ class EndpointReporter:
         self._host = host
         self._states = states
         self._is_complete = is_complete
-        prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host.name)}/workload/".encode()
+        prefix = statuses_of(region, host.name)
         self._stored: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
         self._error = ""
         self._taken = ""
@@ -130,3 +131,8 @@ class EndpointReporter:
                 self._error = str(error)
                 pause = _RETRY
             await asyncio.sleep(pause.total_seconds())
+
+
+def statuses_of(region: Region, host: str) -> bytes:
+    """Return the prefix of the statuses of a host's endpoints."""
+    return ENDPOINT_STATUS.prefix(region) + f"{escape(host)}/workload/".encode()

@@ -81,7 +81,7 @@ class Reporter:
         self._last = LastReport()
         self.alive = NEVER
         """Time of our last full report."""
-        self._revision = 0
+        self.revision = 0
         """Revision of our last write; a newer one of this key is from another agent of the same name."""
         self._key = LeasedKey(store, AGENT_REPORT.key(host.region, host.name), ttl)
         self._error = ""
@@ -159,18 +159,18 @@ class Reporter:
 
     async def _put(self, what: Due, puts: list[Operation]) -> None:
         """Write, and detect another writer of these keys: another agent writes a full report once per interval too."""
-        ours = Compare(self._key.key, Aspect.MOD_REVISION, self._revision)
+        ours = Compare(self._key.key, Aspect.MOD_REVISION, self.revision)
         result = await self._key.txn([ours], puts, [Get(self._key.key)])
         if not result.succeeded:
             found = result.results[0]
             assert not isinstance(found, int)
             if found:
                 self._wait_for_other(found[0])
-            self._set_duplicate(self._other(found[0]) if found and self._revision else "")
+            self._set_duplicate(self._other(found[0]) if found and self.revision else "")
             result = await self._key.txn([], puts)
         elif what is Due.ALIVE:
             self._set_duplicate("")
-        self._revision = result.revision
+        self.revision = result.revision
 
     def _wait_for_other(self, entry: Entry) -> None:
         """Raise `NameTaken` while another agent on this machine keeps writing this report: of the two, the one that

@@ -79,7 +79,8 @@ class ReporterJob:
 
     async def _query_worker(self) -> AgentReport | None:
         self._worker.vitals.duty = self._worker.clock.now() + _TICK_WITHIN
-        answer = await ask(self._socket, Request("report"), _ANSWER_WITHIN.total_seconds())
+        request = Request("report", {"reported": self._reporter.revision})  # the worker's watches must deliver it
+        answer = await ask(self._socket, request, _ANSWER_WITHIN.total_seconds())
         return None if answer.error else msgspec.convert(answer.result, AgentReport)
 
     def _show(self, success: bool, state: str) -> None:

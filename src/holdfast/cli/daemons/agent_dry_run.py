@@ -13,7 +13,6 @@ import msgspec
 from holdfast.agent.claims import Claim
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.open import open_dataplane
-from holdfast.agent.desired.host_keys import HostNameRefused
 from holdfast.agent.dry_run import DryRunPlan, dry_run
 from holdfast.agent.journal.journal import JournalUnreadable
 from holdfast.agent.tunnels import OwnTunnels
@@ -24,6 +23,7 @@ from holdfast.runtime.intents.store import IntentsUnreadable
 from holdfast.runtime.log import setup_logging
 from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError
+from holdfast.store.host_keys import HostNameRefused
 
 
 def print_plan(config_file: str | None, settings: Sequence[FlagValue]) -> None:

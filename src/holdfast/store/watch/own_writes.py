@@ -33,8 +33,9 @@ class OwnWriteCheck:
         self._awaited = 0
 
     def wrote(self, revision: int, now: Instant) -> None:
-        """Record a write of this process."""
-        self._last_write = now
+        """Record a write of this process, or of another one of the same daemon."""
+        if revision >= self.seen:  # an older one proves nothing: the store may have been restored since
+            self._last_write = now
         self.exists(revision, now)
 
     def exists(self, revision: int, now: Instant) -> None:
@@ -48,8 +49,8 @@ class OwnWriteCheck:
             self._awaited = 0
 
     def unwritten(self, now: Instant) -> bool:
-        """Return True if this process has not written the key for two intervals: another one does, so read it."""
-        return now - self._last_write > 2 * self.own.interval
+        """Return True if no write of the key is known for so long that the stream has to be checked by other means."""
+        return now - self._last_write > self.own.quiet_after
 
     def missing(self, now: Instant) -> int:  # protection: C38
         """Return the revision of an own write that is overdue on the stream, or 0."""

@@ -116,6 +116,9 @@ class FakeClient:
         finally:
             watch.close()
 
+    def note_write(self, key: bytes, revision: int) -> None:
+        """Nothing to record: a watch of the fake reads its own key."""
+
     async def grant(self, ttl: Duration) -> int:
         if ttl < seconds(2):
             raise ValueError(f"a lease of {ttl.total_seconds():g} s is too short; etcd grants no less than 2 s")

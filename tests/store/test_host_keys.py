@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.agent.desired.host_keys import HostNameRefused, keys_of
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
+from holdfast.store.host_keys import HostNameRefused, keys_of
 
 REGION = Region()
 AWKWARD = [

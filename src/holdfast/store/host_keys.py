@@ -7,8 +7,7 @@ host `rack` are those from `rack-.` up to `rack.`: `.` comes after `-`, so neith
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.name import NameRefused, join
@@ -23,12 +22,21 @@ class HostNameRefused(Exception):
     """A host has a name that no endpoint can begin with; the message is one sentence."""
 
 
-def keys_of(host: str, region: Region) -> Sequence[KeyRange]:
+class HostKeys(NamedTuple):
+    """Keys that belong to one host, in their order."""
+
+    migrations: KeyRange
+    """Of migrations to it."""
+    host: KeyRange
+    endpoints: KeyRange
+
+
+def keys_of(host: str, region: Region) -> HostKeys:
     """Return the keys of the migrations to a host, of the host itself, and of its endpoints. Raises
     `HostNameRefused`."""
     try:
-        node = HOST.key(region, host)
-        return named_after(host, MIGRATION, region), KeyRange(node, node + b"\0"), named_after(host, ENDPOINT, region)
+        node = KeyRange(HOST.key(region, host), HOST.key(region, host) + b"\0")
+        return HostKeys(named_after(host, MIGRATION, region), node, named_after(host, ENDPOINT, region))
     except NameRefused as refused:
         raise HostNameRefused(
             f"this host can have no endpoints: {refused}; give it another one, in agent.host and in the inventory"
