@@ -311,6 +311,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "history-request": st.tuples(words, st.builds(HistoryRequest, several(words), maybe(texts), naturals)),
     "history-answer": st.tuples(words, st.builds(HistoryAnswer, several(decisions), naturals)),
     "census": st.tuples(st.just("census"), st.builds(Census, naturals, key_sums, key_sums, key_sums)),
+    "host-census": st.tuples(words, st.builds(Census, naturals, key_sums, key_sums, key_sums)),
     "fleet-prefixes": st.tuples(st.just("prefixes"), st.builds(FleetPrefixes, several(prefixes), st.booleans())),
     "identity": st.tuples(st.just("identity"), identities),
     "mark": st.tuples(st.just("mark"), marks),

@@ -42,7 +42,7 @@ from holdfast.model.fleet.agent_report import (
     ObjectProblem,
     fitted,
 )
-from holdfast.model.fleet.census import CENSUS, Census, KeySum
+from holdfast.model.fleet.census import CENSUS, HOST_CENSUS, Census, KeySum
 from holdfast.model.fleet.prefixes import FLEET_PREFIXES, FleetPrefixes
 
 HERE = Region()
@@ -262,6 +262,14 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         Census(42, KeySum(2, 7), KeySum(1, 2**63)),
         b"/holdfast/v1/region-ams/fleet/census",
         b'{"revision":42,"hosts":{"count":2,"sum":7},"endpoints":{"count":1,"sum":9223372036854775808}}',
+    ),
+    (
+        HOST_CENSUS,
+        AMS,
+        "rack-1",
+        Census(42, KeySum(1, 7), KeySum(1, 5)),
+        b"/holdfast/v1/region-ams/census/rack-1",
+        b'{"revision":42,"hosts":{"count":1,"sum":7},"endpoints":{"count":1,"sum":5}}',
     ),
     (
         MARK,

@@ -34,6 +34,7 @@ MAY_NOT_WRITE = {
     "an allow": f"{OWN}intents/allow/worker/syncer",
     "the identity": f"{OWN}identity",
     "the census": f"{OWN}fleet/census",
+    "the census of its host": f"{OWN}census/r1-01",
     "a host": f"{RESOURCES}nodes/r1-02",
     "an endpoint": f"{RESOURCES}workloadendpoints/openstack/e",
     "another agent": f"{OWN}agents/r1-02",

@@ -404,6 +404,12 @@ class AgentReconciler:
             if self.target.journal.wants_compaction and self._compaction is None:
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")
 
+    @property
+    def asks_census(self) -> bool:
+        """Return whether only a census of this host could confirm what its brake holds."""
+        brake = self.loop.place.brake
+        return self.is_bgp and brake is not None and brake.is_closed()
+
     async def _compare_census(self) -> None:
         """Compare the sources with the leader's census while the brake holds deletes; not all hosts at once."""
         brake = self.loop.place.brake

@@ -27,7 +27,7 @@ from holdfast.model.control.server import SERVER
 from holdfast.model.control.step_down_request import STEP_DOWN_REQUEST
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.model.fleet.balancer_report import BALANCER_REPORT
-from holdfast.model.fleet.census import CENSUS
+from holdfast.model.fleet.census import CENSUS, HOST_CENSUS
 from holdfast.model.fleet.network import NETWORK
 from holdfast.model.fleet.prefixes import FLEET_PREFIXES
 
@@ -50,6 +50,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     BALANCER_REPORT,
     FLEET_PREFIXES,
     CENSUS,
+    HOST_CENSUS,
     IDENTITY,
     MARK,
     LEADER,

@@ -189,6 +189,7 @@ class AgentCommands:
             tunnel_macs=self._tunnel_macs(),
             store_verdict=reconciler.identity_gate.label,
             routing="bgp" if reconciler.is_bgp else "mesh",
+            asks_census=reconciler.asks_census,
             store_refusals=reconciler.identity_gate.closed(now),
         )
 

@@ -5,6 +5,9 @@ inventory has. A list of the store at its revision that equals it proves that wh
 away while a third of the fleet changed needs no operator. The sums are of keys alone: a delete that follows from the
 value of an object that is still listed is not proven, nor is one that follows from a mirror that lost an object. It is
 read only while a brake is closed, and compared once.
+
+An agent that watches its own host only (`routing: bgp`) compares the keys of this host, with a census that the leader
+makes for it alone. Listing the whole fleet would cost more than everything else that such an agent reads.
 """
 
 from __future__ import annotations
@@ -17,19 +20,26 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST, region_of
 from holdfast.model.calico.migration import MIGRATION
-from holdfast.model.fleet.census import CENSUS, Census, KeySum
+from holdfast.model.fleet.census import CENSUS, HOST_CENSUS, Census, KeySum
 from holdfast.reconcile import Away
-from holdfast.store.api import Entry, Store, StoreError
+from holdfast.store.api import Entry, Keys, Store, StoreError, span
+from holdfast.store.host_keys import keys_of
 
 _PAGE = 10_000
 
 
 class CensusComparison:
-    def __init__(self, store: Store, region: Region, host: str) -> None:
-        """`host` is the name of this one."""
+    def __init__(self, store: Store, region: Region, host: str, *, is_own: bool = False) -> None:
+        """`host` is the name of this one; with `is_own`, nothing but its own keys is compared."""
         self._store = store
         self._region = region
         self._host = host
+        self._kind, name = (HOST_CENSUS, host) if is_own else (CENSUS, "census")
+        self._key = self._kind.key(region, name)
+        own = keys_of(host, region) if is_own else None
+        self._migrations: Keys = own.migrations if own else MIGRATION.prefix(region)
+        self._hosts: Keys = own.host if own else HOST.prefix(region)
+        self._endpoints: Keys = own.endpoints if own else ENDPOINT.prefix(region)
         self._compared: Census | None = None
         self._forgotten = 0
         """Number of times that the proof was dropped."""
@@ -43,10 +53,9 @@ class CensusComparison:
         more than before. `verify` confirms the mirror from which the deletes follow. Raises `Away`."""
         forgotten = self._forgotten
         asked = {key for owner in owners for keys in self._keys_of(owner) for key in keys}
-        key = CENSUS.key(self._region, "census")
         try:
-            entry = await self._store.get(key)
-            census = None if entry is None else CENSUS.decode(key, entry.value)
+            entry = await self._store.get(self._key)
+            census = None if entry is None else self._kind.decode(self._key, entry.value)
             if not isinstance(census, Census) or census == self._compared:
                 return False
             sums = await self._list(census.revision, asked)
@@ -72,7 +81,14 @@ class CensusComparison:
         self._compared, self.proven, self._absent = None, 0, frozenset()
 
     def _keys_of(self, owner: Owner) -> Iterator[tuple[bytes, ...]]:
-        """Yield groups of store keys: without all keys of any one group, the owner has no claims."""
+        """Yield groups of store keys: without all keys of any one group, the owner has no claims. A group with a key
+        that is not listed proves nothing."""
+        return (keys for keys in self._groups(owner) if all(map(self._is_listed, keys)))
+
+    def _is_listed(self, key: bytes) -> bool:
+        return any(key in span(each) for each in (self._migrations, self._hosts, self._endpoints))
+
+    def _groups(self, owner: Owner) -> Iterator[tuple[bytes, ...]]:
         is_here = owner.host == self._host
         if owner.endpoint:
             name = owner.endpoint.encode()
@@ -84,15 +100,11 @@ class CensusComparison:
     async def _list(self, revision: int, asked: set[bytes]) -> tuple[KeySum, KeySum, KeySum]:
         """Return the sums of a list, and strike out of `asked` what it has."""
         hosts, endpoints, migrations = KeySum(), KeySum(), KeySum()
-        async for page in self._store.list(HOST.prefix(self._region), revision=revision):
+        async for page in self._store.list(self._hosts, revision=revision):
             hosts = hosts.with_keys(_struck([one for one in page.entries if self._is_ours(one)], asked))
-        async for page in self._store.list(
-            ENDPOINT.prefix(self._region), revision=revision, page=_PAGE, keys_only=True
-        ):
+        async for page in self._store.list(self._endpoints, revision=revision, page=_PAGE, keys_only=True):
             endpoints = endpoints.with_keys(_struck(page.entries, asked))
-        async for page in self._store.list(
-            MIGRATION.prefix(self._region), revision=revision, page=_PAGE, keys_only=True
-        ):
+        async for page in self._store.list(self._migrations, revision=revision, page=_PAGE, keys_only=True):
             migrations = migrations.with_keys(_struck(page.entries, asked))
         return hosts, endpoints, migrations
 

@@ -115,7 +115,7 @@ class SourceWatcher:
         mirror = self._objects
         self.claims = SourceClaims(here, region, mirror.good_revision, mirror.create_revision, blocked_by, self._holder)
         self.skipped = SkippedRate()
-        self.census = CensusComparison(store, region, here.host)
+        self.census = CensusComparison(store, region, here.host, is_own=not is_mesh)
         self.lists = 0
         """Complete lists taken so far: a new one may come from a restored store, or from another one."""
         self._catching_up = asyncio.Lock()

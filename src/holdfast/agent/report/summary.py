@@ -106,6 +106,8 @@ class AgentSummary:
     """Recent result of `count_programmed`; None to count now."""
     routing: str = ""
     """`agent.routing`."""
+    asks_census: bool = False
+    """Only the leader's census of this host can prove its list."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Reasons for which stores refuse a list, by source."""
 
@@ -125,6 +127,7 @@ class AgentSummary:
             pending_deletes=self.pending_deletes,
             store_verdict=self.store_verdict,
             routing=self.routing,
+            asks_census=self.asks_census,
             synced_revision=self._revision(),
         )
 

@@ -71,6 +71,8 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
     store_verdict: str = ""
     routing: str = ""
     """`agent.routing`; empty from an older agent, and from one that cannot start."""
+    asks_census: bool = False
+    """Its brake is closed, and it sees its own host only: the census of this host alone can prove its list (N28)."""
     synced_revision: Natural | None = None
     clock_skew: float | None = None
 

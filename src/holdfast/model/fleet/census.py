@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from holdfast.model.base.keys import own, single
+from holdfast.model.base.keys import named, own, single
 from holdfast.model.base.kind import Column, Kind
 
 _HASH_BYTES = 8
@@ -42,15 +42,26 @@ class Census(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.hosts, self.endpoints, self.migrations
 
 
+_COLUMNS: tuple[Column[Census, str], ...] = (
+    Column("HOSTS", lambda _, census: f"{census.hosts.count:,}"),
+    Column("ENDPOINTS", lambda _, census: f"{census.endpoints.count:,}"),
+    Column("MIGRATIONS", lambda _, census: f"{census.migrations.count:,}"),
+    Column("REVISION", lambda _, census: str(census.revision)),
+)
+
 CENSUS: Kind[Census, str] = Kind(
     name="census",
     plural="censuses",
     struct=Census,
     place=single(own("fleet/census"), "census"),
-    columns=(
-        Column("HOSTS", lambda _, census: f"{census.hosts.count:,}"),
-        Column("ENDPOINTS", lambda _, census: f"{census.endpoints.count:,}"),
-        Column("MIGRATIONS", lambda _, census: f"{census.migrations.count:,}"),
-        Column("REVISION", lambda _, census: str(census.revision)),
-    ),
+    columns=_COLUMNS,
 )
+
+HOST_CENSUS: Kind[Census, str] = Kind(
+    name="host-census",
+    plural="host-censuses",
+    struct=Census,
+    place=named(own("census/")),
+    columns=(Column("HOST", lambda host, _: host), *_COLUMNS),
+)
+"""Census of what belongs to one host, for an agent that watches nothing else and asks for it."""

@@ -55,6 +55,7 @@ from holdfast.server.identity.verdict import (
 from holdfast.server.syncer.census import CensusPublisher
 from holdfast.server.syncer.fleet_prefixes import FleetPrefixesPublisher
 from holdfast.server.syncer.gates import SyncerBrake, recall_deletes, recent_deletes
+from holdfast.server.syncer.host_census import HostCensusPublisher
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import REFUSED, UNWITNESSED, SyncerMetrics
 from holdfast.server.syncer.moves import Moves
@@ -182,6 +183,7 @@ class SyncerTerm:
         self.fenced = FencedStore(store, LEADER.key(region, "leader"), fence.term, now=now)
         self.prefixes = FleetPrefixesPublisher(inventory, syncer.run_in_thread, self.fenced, region, now)
         self.census = CensusPublisher(inventory, syncer.run_in_thread, self.fenced, region, now, self._written)
+        self.host_census = HostCensusPublisher(inventory, syncer.run_in_thread, self.fenced, region, now, self._written)
         self.intents = syncer.intents
         self.sync = SyncGate()
         self.pause: PauseGate[bytes] = PauseGate()
@@ -310,6 +312,7 @@ class SyncerTerm:
                 if self._may_publish:
                     await self.prefixes.keep()
                     await self.census.keep()
+                    await self.host_census.keep()
                 await self._after_a_resync()
             except Deposed:
                 raise
@@ -401,6 +404,7 @@ class SyncerTerm:
             self.outbox.forget()
             self.prefixes.forget()
             self.census.forget()
+            self.host_census.forget()
             self.reconciler.dirty.mark_all()
         self.show_identity(began)
         if went_back or verdict.closed is FleetIdentityReason.STORE_RESTORED:
