@@ -30,6 +30,8 @@ from holdfast.testing.real.processes import Process, Unavailable, run, tool, wai
 SHIPPED = Path(__file__).parents[4] / "deploy/bgp"
 HOSTS = {"h1": "10.0.0.1", "h2": "10.0.0.2", "h3": "10.0.1.3"}
 HOSTS6 = {"h1": "fd00::1", "h2": "fd00::2", "h3": "fd00:1::3"}
+KEPT_S = 60
+"""Seconds for which a restarted zebra keeps the routes that it found, until bgpd has announced them again."""
 REFLECTORS = {"rr1": 251, "rr2": 252}
 
 
@@ -110,7 +112,7 @@ class Frr:
                 namespace.command(_frr(name), *paths, "-i", str(home / f"{name}.pid"), "-P", "0", *options),
                 log=home / f"{name}.log",
             )
-            for name, options in (("zebra", ("-r", "-K", "60")), ("bgpd", ()))
+            for name, options in (("zebra", ("-r", "-K", str(KEPT_S))), ("bgpd", ()))
         }
 
     def start(self) -> None:
