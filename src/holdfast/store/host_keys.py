@@ -22,7 +22,7 @@ class HostNameRefused(Exception):
     """A host has a name that no endpoint can begin with; the message is one sentence."""
 
 
-class HostKeys(NamedTuple):
+class HostRanges(NamedTuple):
     """Keys that belong to one host, in their order."""
 
     migrations: KeyRange
@@ -31,12 +31,12 @@ class HostKeys(NamedTuple):
     endpoints: KeyRange
 
 
-def keys_of(host: str, region: Region) -> HostKeys:
+def keys_of(host: str, region: Region) -> HostRanges:
     """Return the keys of the migrations to a host, of the host itself, and of its endpoints. Raises
     `HostNameRefused`."""
     try:
         node = KeyRange(HOST.key(region, host), HOST.key(region, host) + b"\0")
-        return HostKeys(named_after(host, MIGRATION, region), node, named_after(host, ENDPOINT, region))
+        return HostRanges(named_after(host, MIGRATION, region), node, named_after(host, ENDPOINT, region))
     except NameRefused as refused:
         raise HostNameRefused(
             f"this host can have no endpoints: {refused}; give it another one, in agent.host and in the inventory"

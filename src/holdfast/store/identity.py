@@ -170,9 +170,8 @@ def latched_restore(latched: LatchedVerdict | None) -> str:
     return latched.sentence if latched.name == StoreVerdict.RESTORED.value else latched.store
 
 
-def is_foreign(remembered: SeenStore | None, found: StoreIdentity) -> bool:
-    """True if the store belongs to another fleet than the remembered one."""
-    identity = found.identity
+def is_foreign(remembered: SeenStore | None, identity: Identity | Bad | None) -> bool:
+    """True if the store with that identity belongs to another fleet than the remembered one."""
     return remembered is not None and isinstance(identity, Identity) and identity.fleet != remembered.fleet
 
 
@@ -185,7 +184,7 @@ def classify_store(  # protection: C29
         return Judgement(StoreVerdict.RESTORED, f"the store's identity is unreadable ({identity.reason.value})", ADOPT)
     if identity is None:
         return _without_identity(remembered)
-    if remembered is not None and is_foreign(remembered, found):
+    if remembered is not None and is_foreign(remembered, identity):
         return Judgement(
             StoreVerdict.FOREIGN,
             f"this store belongs to fleet {identity.fleet}, but we belong to fleet {remembered.fleet}; "

@@ -301,6 +301,45 @@ def test_a_store_of_another_fleet_is_not_written_to() -> None:
     scene(story)
 
 
+def test_a_store_that_becomes_another_fleets_gets_no_further_report() -> None:
+    async def story(world: World) -> None:
+        key, operator = IDENTITY.key(REGION, "identity"), world.connect("other")
+        await operator.put(key, IDENTITY.encode(Identity("kelp", 1)))
+        one = Reporting(world)
+        one.remembered = SeenStore("kelp", 1, 1)
+        await asyncio.sleep(40)
+        written = writes(world, AGENT_REPORT.key(REGION, HOST))
+        assert written == 2
+        await operator.put(key, IDENTITY.encode(Identity("wrack", 1)))
+        one.answer = AgentReport(version="1", boot_id="boot-1", counts={"failed": 1})
+        await asyncio.sleep(60)  # less than the lease
+        assert (writes(world, AGENT_REPORT.key(REGION, HOST)), one.states[-1]) == (written, "held: foreign_store")
+        await operator.put(key, IDENTITY.encode(Identity("kelp", 2)))
+        await asyncio.sleep(40)
+        assert (report(world).counts, one.states[-1]) == ({"failed": 1}, "ok")
+
+    scene(story)
+
+
+def test_the_identity_of_the_store_is_read_once_and_compared_with_each_write() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        reads = 0
+        get = one.client.get
+
+        async def counted(key: bytes, *, revision: int = 0) -> Entry | None:
+            nonlocal reads
+            reads += key == IDENTITY.key(REGION, "identity")
+            return await get(key, revision=revision)
+
+        one.client.get = counted  # type: ignore[method-assign]
+        await asyncio.sleep(200)
+        assert writes(world, AGENT_REPORT.key(REGION, HOST)) > 5
+        assert reads <= 2  # once more with the first report, which takes a key over
+
+    scene(story)
+
+
 def test_of_two_agents_of_one_name_on_a_machine_the_second_is_held_until_the_first_has_stopped() -> None:
     async def story(world: World) -> None:
         one = Reporting(world, instance="1a-7")

@@ -2,8 +2,8 @@
 
 Everything is under one lease that only a report renews. A stop does not revoke it, and the next start on the same boot
 of the machine takes it over, so that restarting 5,000 agents does not show 5,000 hosts as down. The reporter writes
-only keys of this host, none to a store of another fleet, and none while another agent on this machine reports under the
-name of this host.
+only keys of this host, none to a store of another fleet (each write compares the store's identity with the one that was
+read before), and none while another agent on this machine reports under the name of this host.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from holdfast.agent.report.schedule import Due, LastReport, ReportIntervals
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
+from holdfast.model.control.identity import IDENTITY
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport, fitted
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Entry, Get, LeaseGone, Operation, Put, Store, StoreError
-from holdfast.store.identity import SeenStore, is_foreign, read_identity
+from holdfast.store.identity import SeenStore, identity_key, is_foreign
 from holdfast.store.lease import LeasedKey
 
 log = structlog.get_logger(__name__)
@@ -84,6 +85,8 @@ class Reporter:
         self.revision = 0
         """Revision of our last write; a newer one of this key is from another agent of the same name."""
         self._key = LeasedKey(store, AGENT_REPORT.key(host.region, host.name), ttl)
+        self._identity: bytes | None = None
+        """Value of the store's identity; empty if it has none, None before it is read."""
         self._error = ""
         self._failures = 0
         self._retry = NEVER
@@ -131,8 +134,8 @@ class Reporter:
         if what is Due.NOTHING:
             return
         now = self._clock.now()
+        await self._check_store_identity()
         if what is Due.ALIVE:
-            await self._check_store_identity()
             await self._key.renew_or_grant(0 if self._key.lease else await self._predecessors_lease())
             current = replace(current, clock_skew=self._clock_skew())
         report = schedule.written(what, current, self._last)
@@ -160,14 +163,19 @@ class Reporter:
     async def _put(self, what: Due, puts: list[Operation]) -> None:
         """Write, and detect another writer of these keys: another agent writes a full report once per interval too."""
         ours = Compare(self._key.key, Aspect.MOD_REVISION, self.revision)
-        result = await self._key.txn([ours], puts, [Get(self._key.key)])
+        result = await self._key.txn([ours, self._same_store()], puts, [Get(self._key.key)])
         if not result.succeeded:
+            self._identity = None
+            await self._check_store_identity()
             found = result.results[0]
             assert not isinstance(found, int)
             if found:
                 self._wait_for_other(found[0])
             self._set_duplicate(self._other(found[0]) if found and self.revision else "")
-            result = await self._key.txn([], puts)
+            result = await self._key.txn([self._same_store()], puts)
+            if not result.succeeded:
+                self._identity = None
+                raise Away("store identity", "it was changed meanwhile")
         elif what is Due.ALIVE:
             self._set_duplicate("")
         self.revision = result.revision
@@ -201,9 +209,21 @@ class Reporter:
         return 0 if isinstance(report, Bad) or not self._host.is_sender(report) else entry.lease
 
     async def _check_store_identity(self) -> None:
-        remembered = self._remembered()
-        if is_foreign(remembered, await read_identity(self._store, self._host.region)):
+        """Read whose store this is, unless that is known already. Raises `ForeignStore`."""
+        key = identity_key(self._host.region)
+        if self._identity is None:
+            entry = await self._store.get(key)
+            self._identity = b"" if entry is None else entry.value
+        found = IDENTITY.decode(key, self._identity) if self._identity else None
+        if is_foreign(self._remembered(), found):
+            self._identity = None
             raise ForeignStore("the store belongs to another fleet: check store.endpoints and store.region")
+
+    def _same_store(self) -> Compare:
+        """Condition that the store's identity is still the one that was read."""
+        key = identity_key(self._host.region)
+        known = self._identity
+        return Compare(key, Aspect.VALUE, known) if known else Compare(key, Aspect.CREATE_REVISION, 0)
 
     def _back_off(self, error: str) -> None:
         if not self._error:
