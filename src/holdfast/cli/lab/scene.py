@@ -24,7 +24,7 @@ from holdfast.lab.fleet import layout
 from holdfast.lab.scenes.stage import Broken, Lab, Scene
 
 _HEALTHY_WITHIN_S = 240.0
-"""In a small fleet an agent's brake may hold the deletes of a scene for a minute; the rest is for a busy machine."""
+"""Far more than a scene needs: for a busy machine."""
 _POLL_S = 0.5
 _WIDTH = 80
 
@@ -70,8 +70,8 @@ def introduction(name: str, scene: Scene) -> list[str]:
 async def _wait_until_healthy(lab: Lab, waits: Callable[[], None] | None = None, *, release: bool = False) -> str:
     """Wait until everything of the lab is known to be healthy; return what still is not when time is up.
 
-    With `release`, what the syncer's brake holds is released: it is what the scene itself has changed. A change that
-    the syncer has not seen yet may be held a moment later, so there must be none.
+    With `release`, what the brakes hold is released: it is what the scene itself has changed. A change that the syncer
+    has not seen yet may be held a moment later, so there must be none.
     """
     deadline, said = time.monotonic() + _HEALTHY_WITHIN_S, waits is None
     while (left := await _unhealthy(lab.folder) or (lab.unsynced() if release else "")) and time.monotonic() < deadline:
@@ -79,9 +79,17 @@ async def _wait_until_healthy(lab: Lab, waits: Callable[[], None] | None = None,
             waits()
             said = True
         if release:
-            await lab.release_brake()
+            await _release(lab)
         await asyncio.sleep(_POLL_S)
     return left
+
+
+async def _release(lab: Lab) -> None:
+    """Release what the brakes hold; at the agents only once etcd has what the inventory has: what a restored store
+    lacks may come back."""
+    await lab.release_brake()
+    if not lab.unsynced():
+        await lab.release_agents()
 
 
 async def _unhealthy(folder: Path) -> str:

@@ -101,14 +101,22 @@ class Lab:
         """Release what the syncer's brake holds, as an operator would: the hosts that scenes add and delete within a
         minute are half of so small a fleet."""
         leader = self.leader()
-        if leader is None:
-            return
-        daemon = f"{leader[0]}/server"
-        held = await self.ask(daemon, "syncer", "held", {"gate": "brake"})
-        count = 0 if held.error else held.result["gates"].get("brake", 0)
-        if count:
-            shown = {"gate": "brake", "reason": "a scene of the lab", "shown": count, "seal": held.result["seal"]}
-            await self.ask(daemon, "syncer", "allow", shown)
+        if leader is not None:
+            await self._release(f"{leader[0]}/server", "syncer")
+
+    async def release_agents(self) -> int:
+        """The same for the brake of every agent; return how many deletes they held."""
+        return sum([await self._release(f"{host}/agent", "peers") for host in layout.hosts(self.state)])
+
+    async def _release(self, daemon: str, worker: str) -> int:
+        """Release exactly what the brake of this worker holds now; return how many deletes that were."""
+        held = await self.ask(daemon, worker, "held", {"gate": "brake"})
+        count: int = 0 if held.error else held.result["gates"].get("brake", 0)
+        if not count:
+            return 0
+        shown = {"gate": "brake", "reason": "a scene of the lab", "shown": count, "seal": held.result["seal"]}
+        answer = await self.ask(daemon, worker, "allow", shown)
+        return 0 if answer.error else count
 
     def unsynced(self) -> str:
         """Say that changes of the inventory are still on their way to etcd; empty if none are, or nobody leads."""
