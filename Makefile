@@ -18,11 +18,11 @@ help: ## list all goals
 
 .PHONY: up
 up: setup ## start a demo fleet on this machine, without root; Ctrl-C stops it
-	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast up $(ARGS)
+	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast lab up $(ARGS)
 
 .PHONY: lab
 lab: setup ## the same with hosts and web site in network namespaces, on the kernel: sudo make lab
-	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast lab --netns $(ARGS)
+	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast lab up --netns $(ARGS)
 
 .PHONY: test
 test: system-deps setup check ## run all checks and tests; as root on Debian, install what tests need first

@@ -17,6 +17,9 @@ _HEAD = """\
 
 `holdfast COMMAND --help` prints the same. Data goes to stdout, everything else to stderr. Exit codes: 0 good, 1 needs
 you, differs or is invalid, 2 wrong usage, 3 cannot tell (nobody answers), 4 refused.
+
+A command is verb, kind and name. `server`, `agent` and `balancer` are the daemons themselves: alone they run one, as a
+service manager does; with a further word they inspect the one that runs. There is no `holdfast run`.
 """
 
 

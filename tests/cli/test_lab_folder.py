@@ -1,4 +1,4 @@
-"""`holdfast up` in a folder that cannot be written."""
+"""`holdfast lab` in a folder that cannot be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.lab.scenes.stage import Lab
 def test_an_unwritable_folder_is_one_sentence_and_no_traceback() -> None:
     Path("file").touch()  # root may write into every folder, but into no file
 
-    ended = CliRunner().invoke(main, ["up", "--dir", "file/lab"])
+    ended = CliRunner().invoke(main, ["lab", "up", "--dir", "file/lab"])
 
     assert ended.exit_code == 1
     assert isinstance(ended.exception, SystemExit)
@@ -35,7 +35,7 @@ def test_a_runtime_folder_that_this_user_may_not_read_is_not_an_absent_daemon(tm
 
 
 def test_a_scene_without_a_lab_cannot_be_judged(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(main, ["lab", "--dir", str(tmp_path), "break", "leader-kill"])
+    ended = CliRunner().invoke(main, ["lab", "break", "--dir", str(tmp_path), "leader-kill"])
     assert ended.exit_code == 3
     assert "no lab is running in" in ended.output
 
@@ -46,7 +46,7 @@ def test_a_scene_that_needs_another_lab_cannot_be_judged(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(command, "roles", lambda _: ["server"])
     monkeypatch.setattr(command, "play", needs_the_kernel)
-    ended = CliRunner().invoke(main, ["lab", "--dir", str(tmp_path), "break", "kernel-flush"])
+    ended = CliRunner().invoke(main, ["lab", "break", "--dir", str(tmp_path), "kernel-flush"])
     assert (ended.exit_code, "this scene needs hosts on the kernel" in ended.stderr) == (3, True)
 
 

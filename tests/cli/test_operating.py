@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.lab.scenes.agent import LabAgent
 from holdfast.lab.scenes.stage import Lab
+from holdfast.runtime.daemon.process import descendants
 from holdfast.testing.real.processes import Unavailable, tool
 from tests.cli.harness import ALL, Routes, running
 from tests.cli.route_worker import wanted_file
@@ -237,40 +237,28 @@ def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_3(tmp
         assert one.holdfast("plan", "routes").exit_code == 3
 
 
-def test_ctrl_c_ends_holdfast_up_and_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_down_ends_a_fleet_and_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole fleet: etcd, servers, and all of their workers."""
     try:
         etcd = tool("etcd")
     except Unavailable:
         pytest.skip("etcd is not installed")
     monkeypatch.setenv("HOLDFAST_ETCD", os.environ.get("HOLDFAST_ETCD", etcd))
-    one = Routes(tmp_path, "holdfast.cli", "up", "--hosts", "2", "--dir", str(tmp_path))
+    one = Routes(tmp_path, "holdfast.cli", "lab", "up", "--hosts", "2", "--dir", str(tmp_path))
     try:
         one.until(lambda: one.said("Holdfast runs") == 1, "it is up")
         agent = LabAgent(Lab(tmp_path), "r1-02")
         one.until(lambda: agent.is_up(()) and agent.has_programmed(["r1-01", "r1-02"]), "the fleet is complete")
-        assert len(family(one.process.pid)) > 8
-        members = family(one.process.pid)
-        os.killpg(one.process.pid, signal.SIGINT)
-        assert one.process.wait(120) == 0
-        one.until(lambda: not any(alive(pid) for pid in members), "everything is gone")
+        members = [one.process.pid, *descendants(one.process.pid)]
+        assert len(members) > 8
+        stopped = CliRunner().invoke(main, ["lab", "down", "--dir", str(tmp_path)])
+        assert stopped.exit_code == 0, stopped.output
+        assert [pid for pid in members if alive(pid)] == []
+        assert one.process.wait(10) == 0
         assert one.said("Traceback") == 0
     finally:
         one.end()
     assert one.holdfast("status").exit_code == 3
-
-
-def family(ancestor: int) -> list[int]:
-    """The process and everything below it."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = [ancestor]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
 
 
 def test_workers_are_listed_by_daemon(lab: Routes) -> None:

@@ -16,4 +16,4 @@ needs_etcd = pytest.mark.skipif(
 
 
 def broken(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["lab", "--dir", str(folder), "break", *arguments])
+    return CliRunner().invoke(main, ["lab", "break", "--dir", str(folder), *arguments])

@@ -20,8 +20,7 @@ class _Lazy(NamedTuple):
 
 
 COMMANDS: dict[str, _Lazy] = {
-    "up": _Lazy("run", "lab.command:up", "Start a demo fleet on this machine, without root."),
-    "lab": _Lazy("run", "lab.command:lab", "Start a demo fleet, or break it: holdfast lab break NAME."),
+    "lab": _Lazy("run", "lab.command:lab", "Start a demo fleet on this machine, break it, or stop it."),
     "server": _Lazy("run", "daemons.server:server", "Run one server of the fleet."),
     "agent": _Lazy("run", "daemons.agent:agent", "Run the agent of this host, or inspect it."),
     "balancer": _Lazy("run", "daemons.balancer:balancer", "Run the load balancer, or inspect it."),

@@ -94,7 +94,7 @@ def test_without_a_daemon_it_says_which(tmp_path: Path) -> None:
 
     result = CliRunner().invoke(main, ["explain", "worker", "syncer", "--runtime", str(tmp_path)])
     assert result.exit_code == 3
-    assert "start one with holdfast up" in result.output
+    assert "start one with holdfast lab up" in result.output
 
 
 def test_a_worker_of_several_servers_is_the_leaders() -> None:

@@ -1,4 +1,4 @@
-"""`holdfast up` on a terminal: progress, then the state of the fleet; logs in a file; Ctrl-C ends all of it."""
+"""`holdfast lab up` on a terminal: progress, then the state of the fleet; logs in a file; Ctrl-C ends all of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from holdfast.cli.lab import screen
 from holdfast.cli.lab.command import _guide, _welcome
 from holdfast.cli.status.view import StatusView
 from holdfast.lab.fleet import layout
+from holdfast.runtime.daemon.process import descendants
 from holdfast.runtime.daemon.report import DaemonReport
 from holdfast.testing.real.processes import Unavailable, tool
+from tests.runtime.daemon.harness import alive
 
 
 def view(*daemons: str) -> StatusView:
@@ -59,7 +61,19 @@ def test_up_on_a_terminal_shows_the_fleet_and_ctrl_c_ends_it(tmp_path: Path) -> 
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "100", "LINES": "50"}
-        words = ["-P", "-m", "holdfast.cli", "up", "--hosts", "2", "--dir", str(tmp_path / "lab"), "--dashboard", "off"]
+        words = [
+            "-P",
+            "-m",
+            "holdfast.cli",
+            "lab",
+            "up",
+            "--hosts",
+            "2",
+            "--dir",
+            str(tmp_path / "lab"),
+            "--dashboard",
+            "off",
+        ]
         os.execv(sys.executable, [sys.executable, *words])
     ended = False
     try:
@@ -67,12 +81,14 @@ def test_up_on_a_terminal_shows_the_fleet_and_ctrl_c_ends_it(tmp_path: Path) -> 
         assert re.search(r"Holdfast is starting .* of 6 daemons", seen)
         assert "lab break leader-freeze" in seen
         assert '"event"' not in seen, "logs belong into the file"
+        members = descendants(pid)
         os.write(terminal, b"\x03")
         assert "the logs stay in" in read_until(terminal, "the logs stay in", within=60)
         drain(terminal)
         _, status = os.waitpid(pid, 0)
         ended = True
         assert os.waitstatus_to_exitcode(status) == 0
+        assert [one for one in members if alive(one)] == []
         assert '"event"' in (tmp_path / "lab" / "lab.log").read_text()
     finally:
         if not ended:

@@ -390,7 +390,7 @@ def test_no_daemon_is_3_with_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
     assert (result.exit_code, result.output) == (
         3,
-        f"Error: no Holdfast daemon is running in {tmp_path}: start one with holdfast up, or set --runtime DIR\n",
+        f"Error: no Holdfast daemon is running in {tmp_path}: start one with holdfast lab up, or set --runtime DIR\n",
     )
 
 

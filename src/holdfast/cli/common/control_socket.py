@@ -239,4 +239,6 @@ def no_daemon(runtime: Path) -> CannotTell:
             f"the lab in {LAB_FOLDER} belongs to {owner}, and only its owner can use it: run this as {owner}; "
             f"no other Holdfast daemon is running in {runtime}"
         )
-    return CannotTell(f"no Holdfast daemon is running in {runtime}: start one with holdfast up, or set --runtime DIR")
+    return CannotTell(
+        f"no Holdfast daemon is running in {runtime}: start one with holdfast lab up, or set --runtime DIR"
+    )

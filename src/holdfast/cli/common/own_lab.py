@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -17,10 +19,12 @@ LAB_FOLDER = Path(".holdfast")
 NAMED = "lab"
 """Parameter of the root command that names a lab."""
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 def own_lab() -> Path | None:
     """Return the folder of the lab; None if there is none here that the caller owns. A lab that was named must be."""
-    named = _named()
+    named = named_lab()
     folder = named or LAB_FOLDER
     if is_own(folder) and is_own(folder / "run"):
         return folder
@@ -46,10 +50,21 @@ def owner_of_another(folder: Path = LAB_FOLDER) -> str | None:
 
 
 def is_lab_named() -> bool:
-    return _named() is not None
+    return named_lab() is not None
 
 
-def _named() -> Path | None:
+def folder_flag(command: F) -> F:
+    """Add `--dir`; it arrives as `folder`, the folder of a lab that need not exist."""
+
+    def chosen(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Path:
+        return Path(given) if given else named_lab() or LAB_FOLDER
+
+    text = "Folder of the lab's files. Default: the one that holdfast --lab names, else .holdfast here."
+    return click.option("--dir", "folder", metavar="DIR", callback=chosen, help=text)(command)
+
+
+def named_lab() -> Path | None:
+    """Return the folder that `holdfast --lab PATH` names."""
     context = click.get_current_context(silent=True)
     given = context.find_root().params.get(NAMED) if context is not None else None
     return Path(given) if given else None

@@ -1,1 +1,1 @@
-"""`holdfast up` and `holdfast lab`: `command` starts a demo fleet and breaks it, `screen` shows it on a terminal."""
+"""`holdfast lab`: `command` starts a demo fleet and breaks it, `screen` shows it on a terminal, `down` stops it."""

@@ -1,4 +1,4 @@
-"""`holdfast up` and `holdfast lab`: start a demo fleet on this machine, and break it (`holdfast lab break NAME`)."""
+"""`holdfast lab`: start a demo fleet on this machine (`up`), break it (`break NAME`) and stop it (`down`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import click
 
 from holdfast.cli.common.control_socket import CannotTell, roles
-from holdfast.cli.common.own_lab import LAB_FOLDER, owner_of_another
+from holdfast.cli.common.own_lab import folder_flag, owner_of_another
 from holdfast.cli.daemons.run import run_role
 from holdfast.cli.lab import screen
+from holdfast.cli.lab.down import down
 from holdfast.cli.lab.scene import play
 from holdfast.config import FlagValue
 from holdfast.lab.fleet import fleet, layout, netns
@@ -34,82 +35,67 @@ _START_TIMEOUT_S = 400.0
 _FEW_HOSTS = 2
 _DASHBOARD = "127.0.0.1:9620"
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def lab_flags(command: F) -> F:
-    """Add `--dir`, `--config`, `--hosts` and `--dashboard`."""
-    for option in (
-        click.option(
-            "--dashboard",
-            metavar="ADDRESS",
-            help=f"Loopback address of the dashboard, or off. Default: {_DASHBOARD}, or a free port if it is taken.",
-        ),
-        click.option(
-            "--hosts",
-            default=layout.DEFAULT_HOSTS,
-            show_default=True,
-            type=click.IntRange(2, 99),
-            help="Number of hosts in a new lab; an agent runs for each.",
-        ),
-        click.option("--config", "config_file", metavar="FILE", help="Configuration file."),
-        click.option("--dir", "folder", default=str(LAB_FOLDER), help="Folder for the lab's files.", show_default=True),
-    ):
-        command = option(command)
-    return command
-
-
-@click.group(invoke_without_command=True)
-@lab_flags
-@click.option(
+kernel_flag = click.option(
     "--netns",
     "on_kernel",
     is_flag=True,
     help="Run the web site and the first hosts in network namespaces, on the kernel. Needs root or user namespaces.",
 )
+
+
+@click.group()
+def lab() -> None:
+    """Start a demo fleet on this machine, break it, or stop it."""
+
+
+lab.add_command(down)
+
+
+@lab.command(short_help="Start a demo fleet on this machine, without root.")
+@click.option(
+    "--dashboard",
+    metavar="ADDRESS",
+    help=f"Loopback address of the dashboard, or off. Default: {_DASHBOARD}, or a free port if it is taken.",
+)
+@click.option(
+    "--hosts",
+    default=layout.DEFAULT_HOSTS,
+    show_default=True,
+    type=click.IntRange(2, 99),
+    help="Number of hosts in a new lab; an agent runs for each.",
+)
+@click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
+@folder_flag
+@kernel_flag
 @click.option("--prepared", is_flag=True, hidden=True, help="Run the fleet behind the screen of another process.")
-@click.pass_context
-def lab(
-    context: click.Context,
-    folder: str,
-    config_file: str | None,
-    hosts: int,
-    dashboard: str | None,
-    on_kernel: bool,
-    prepared: bool,
+def up(
+    folder: Path, config_file: str | None, hosts: int, dashboard: str | None, on_kernel: bool, prepared: bool
 ) -> None:
-    """Start a demo fleet on this machine, or break one that runs."""
+    """Start a demo fleet on this machine, without root. Ctrl-C, or `holdfast lab down`, stops all of it."""
     if prepared:
-        _run_fleet(Path(folder), config_file, dashboard or "off")
-    elif context.invoked_subcommand is None and on_kernel:
+        _run_fleet(folder, config_file, dashboard or "off")
+    elif on_kernel:
         _run_on_kernel(folder, config_file, hosts, dashboard)
-    elif context.invoked_subcommand is None:
+    else:
         _run(folder, config_file, hosts, dashboard)
 
 
-@click.command()
-@lab_flags
-def up(folder: str, config_file: str | None, hosts: int, dashboard: str | None) -> None:
-    """Start a demo fleet on this machine, without root. Ctrl-C stops all of it."""
-    _run(folder, config_file, hosts, dashboard)
-
-
-def _run_on_kernel(folder: str, config_file: str | None, hosts: int, dashboard: str | None) -> None:
+def _run_on_kernel(folder: Path, config_file: str | None, hosts: int, dashboard: str | None) -> None:
     """Run in namespaces of our own; an unprivileged user becomes root of a user namespace first."""
     try:
         if os.geteuid() != 0:
             # A browser outside of the namespace cannot reach an address inside.
             command = netns.unshared([sys.executable, "-P", "-m", "holdfast.cli", *sys.argv[1:], "--dashboard", "off"])
             os.execvp(command[0], command)  # noqa: S606 -- the same command, in a user namespace
-        with netns.created(Path(folder).absolute() / "state"):
+        with netns.created(folder.absolute() / "state"):
             _run(folder, config_file, hosts, dashboard, on_kernel=True)
     except netns.NoNamespaces as missing:
         raise click.ClickException(str(missing)) from missing
 
 
-def _run(folder: str, config_file: str | None, hosts: int, dashboard: str | None, *, on_kernel: bool = False) -> None:
+def _run(folder: Path, config_file: str | None, hosts: int, dashboard: str | None, *, on_kernel: bool = False) -> None:
     address = _dashboard_address(dashboard)
-    base = Path(folder).absolute()
+    base = folder.absolute()
     try:
         if not on_kernel:
             netns.remove_record(base / "state")
@@ -120,7 +106,7 @@ def _run(folder: str, config_file: str | None, hosts: int, dashboard: str | None
     if not screen.wanted():
         _run_fleet(base, config_file, address, ready=partial(_welcome, address))
     config = ["--config", config_file] if config_file else []
-    words = ["lab", "--prepared", "--dir", str(base), "--dashboard", address, *config]
+    words = ["lab", "up", "--prepared", "--dir", str(base), "--dashboard", address, *config]
     command = [sys.executable, "-P", "-m", "holdfast.cli", *words]
     raise click.exceptions.Exit(screen.run(base, command, partial(_welcome, address)))
 
@@ -180,7 +166,7 @@ In another terminal, in this folder:
 
 {guide}
 
-Ctrl-C stops everything.
+Ctrl-C, or {_typed()} lab down, stops everything.
 """,
         err=True,
     )
@@ -215,26 +201,26 @@ def _scene_list() -> str:
 @click.argument("name", type=click.Choice(list(SCENES)), metavar="NAME")
 @click.option("--start", is_flag=True, help="Start a lab for this scene only, and stop it afterwards.")
 @click.option("--seconds", default=60.0, show_default=True, help="Duration of a freeze or an outage.")
-@click.pass_context
-def break_it(context: click.Context, name: str, start: bool, seconds: float) -> None:
+@folder_flag
+@kernel_flag
+def break_it(name: str, start: bool, seconds: float, folder: Path, on_kernel: bool) -> None:
     """Play the scene NAME on the running lab: break something, and check what must not suffer from it.
 
     Prints the scene's promise and limit, waits for a healthy lab, and leaves a healthy one. Exits with 1 if the
     promise was broken, with 3 if the lab does not become healthy before, or is of another kind than the scene needs.
     """
-    assert context.parent is not None
-    given = str(context.parent.params["folder"])
-    on_kernel = bool(context.parent.params["on_kernel"])
-    with started(on_kernel=on_kernel) if start else contextlib.nullcontext(Path(given).absolute()) as folder:
-        if not roles(folder / "run"):
-            owner = owner_of_another(folder)
+    if on_kernel and not start:
+        raise click.UsageError("--netns is for the lab of --start: one that runs is on the kernel already, or is not.")
+    with started(on_kernel=on_kernel) if start else contextlib.nullcontext(folder.absolute()) as home:
+        if not roles(home / "run"):
+            owner = owner_of_another(home)
             raise CannotTell(
-                f"no lab is running in {folder}: start one with make up, or use --start"
+                f"no lab is running in {home}: start one with make up, or use --start"
                 if owner is None
-                else f"the lab in {folder} belongs to {owner}, and only its owner can break it: run this as {owner}"
+                else f"the lab in {home} belongs to {owner}, and only its owner can break it: run this as {owner}"
             )
         try:
-            asyncio.run(play(name, SCENES[name], Lab(folder), seconds))
+            asyncio.run(play(name, SCENES[name], Lab(home), seconds))
         except NotInThisLab as unfit:
             raise CannotTell(str(unfit)) from unfit
         except Broken as broken:
@@ -247,16 +233,8 @@ def started(*, on_kernel: bool = False) -> Iterator[Path]:
     """Start a lab in a temporary folder, and stop it after the block."""
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
         folder = Path(name)
-        words = [
-            "lab",
-            "--dir",
-            name,
-            "--hosts",
-            str(_FEW_HOSTS),
-            "--dashboard",
-            "off",
-            *(["--netns"] if on_kernel else []),
-        ]
+        words = ["lab", "up", "--dir", name, "--hosts", str(_FEW_HOSTS), "--dashboard", "off"]
+        words += ["--netns"] if on_kernel else []
         command = [sys.executable, "-P", "-m", "holdfast.cli", *words]
         with (folder / "lab.log").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)  # noqa: S603

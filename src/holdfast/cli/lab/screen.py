@@ -1,4 +1,4 @@
-"""Screen of `holdfast up` on a terminal: progress while the fleet starts, then its state, until Ctrl-C.
+"""Screen of `holdfast lab up` on a terminal: progress while the fleet starts, then its state, until Ctrl-C.
 
 The fleet runs in a process of its own, which writes its logs to a file: the terminal is for the person in front of it.
 """

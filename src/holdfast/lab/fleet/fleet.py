@@ -1,5 +1,5 @@
-"""The demo fleet that `holdfast up` starts: an etcd, two servers with an inventory, agents, a balancer with a web site,
-and a client that sends requests all the time. All of them are real processes.
+"""The demo fleet that `holdfast lab up` starts: an etcd, two servers with an inventory, agents, a balancer with a web
+site, and a client that sends requests all the time. All of them are real processes.
 
 Each daemon is a process tree of its own, with its own folders below the lab's, as on a machine of its own. The lab's
 supervisor restarts it when it exits, as a service manager would.

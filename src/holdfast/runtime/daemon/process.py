@@ -1,4 +1,4 @@
-"""Linux process facilities: parent-death signal, process name, CPU time, boot id, lock file, returning memory."""
+"""Linux process facilities: parent-death signal, name, CPU time, parents, boot id, lock file, returning memory."""
 
 from __future__ import annotations
 
@@ -47,11 +47,16 @@ def name_process(name: str) -> None:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time of a process, user and system, in clock ticks of 10 ms; 0 for one that is gone."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS if fields else 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel says of a process, behind its name; nothing for one that is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+        return []
 
 
 def boot_id() -> str:
@@ -80,6 +85,39 @@ class Lock:
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def lock_holder(path: Path) -> int | None:
+    """Return the process that holds the lock of this file; None if none does."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.read(fd, 32) or 0) or None  # it has the lock and is about to write its id
+    finally:
+        os.close(fd)
+    return None
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None if it is gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, their children, and so on."""
+    children: dict[int | None, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        one = int(folder.name)
+        children.setdefault(parent_of(one), []).append(one)
+    found = list(children.get(pid, ()))
+    for one in found:  # grows while it is read
+        found += children.get(one, ())
+    return found
 
 
 def trim_memory() -> None:
