@@ -123,6 +123,28 @@ def test_an_allow_for_a_time_is_listed_and_taken_back(lab: Routes) -> None:
     assert lab.holdfast("gate", "revoke", "routes/brake").output == "Error: nothing is allowed at routes/brake\n"
 
 
+def test_a_gate_takes_its_worker_as_a_scope_and_needs_none_where_one_worker_holds(lab: Routes) -> None:
+    once = ("--once", "--reason", "x")
+    nothing = lab.holdfast("gate", "allow", "brake", *once)
+    assert (nothing.exit_code, "no brake holds anything here" in nothing.stderr) == (4, True)
+    lab.want(some(3))
+    lab.until_state_is("held: brake")
+    for words in (("brake",), ("brake", "routes"), ("routes/brake",)):
+        shown = lab.holdfast("gate", "allow", *words, *once, confirm="n\n")
+        assert (shown.exit_code, "release " in shown.output) == (1, True), words
+    twice = lab.holdfast("gate", "allow", "routes/brake", "routes", *once)
+    assert (twice.exit_code, "the worker is named twice: give routes/brake, or brake and SCOPE" in twice.stderr) == (
+        2,
+        True,
+    )
+    timed = lab.holdfast("gate", "allow", "brake", "routes", "--for", "5m", "--yes", "--reason", "x")
+    assert timed.exit_code == 0
+    assert lab.holdfast("gate", "revoke", "brake").exit_code == 2
+    assert lab.holdfast("gate", "revoke", "brake", "routes").stderr == "routes/brake holds mass deletes again\n"
+    lab.want(ALL)
+    lab.until_state_is("ok")
+
+
 def test_an_object_that_is_wanted_again_is_no_longer_held(lab: Routes) -> None:
     lab.want(some(3))
     lab.until_state_is("held: brake")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -40,6 +40,7 @@ from holdfast.config.schema.scalars import Unfit, duration
 from holdfast.model.control.intent import IntentKind
 
 _SHOWN = 20
+F = TypeVar("F", bound=Callable[..., Any])
 _NOT_COMPARED_YET = "no comparison has finished since the start: see holdfast status"
 
 reason_flag = click.option("--reason", required=True, help="Why; recorded with your name.")
@@ -216,39 +217,57 @@ def _held(view: StatusView) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((worker, one) for one in held)
 
 
+def _gate_arguments(command: F) -> F:
+    """Add `GATE [SCOPE]`; they arrive as `gate`, such as syncer/brake, or brake if no worker was named."""
+
+    def joined(context: click.Context, _parameter: click.Parameter, gate: str) -> str:
+        scope = context.params.pop("scope", None)
+        if scope is not None and "/" in gate:
+            raise click.UsageError(f"the worker is named twice: give {gate}, or {gate.rpartition('/')[2]} and SCOPE.")
+        return gate if scope is None else f"{scope}/{gate}"
+
+    worker = click.argument("scope", required=False, is_eager=True, shell_complete=complete_worker)
+    return click.argument("gate", callback=joined)(worker(command))
+
+
 @gate.command(short_help="Take an allow of GATE back.")
-@click.argument("gate")
+@_gate_arguments
 @runtime_flag
 def revoke(gate: str, runtime: Path) -> None:
-    """Take an allow of GATE (such as syncer/brake) back: the rest of its time, or what it has not released yet.
+    """Take an allow of GATE at the worker SCOPE back: the rest of its time, or what it has not released yet.
 
-    An allow of syncer/witness can be taken back for deletes that another gate still holds. Losses that were allowed at
-    a mass_loss gate are written at once, so there is nothing to take back.
+    `holdfast gate revoke brake syncer` and `holdfast gate revoke syncer/brake` are the same. An allow of syncer/witness
+    can be taken back for deletes that another gate still holds. Losses that were allowed at a mass_loss gate are
+    written at once, so there is nothing to take back.
     """
     worker, _, kind = gate.rpartition("/")
     if kind == "mass_loss":
         raise click.UsageError(f"{gate!r} has nothing to take back: losses that were allowed are written at once.")
     _refuse(gate, worker, kind, None)
+    if not worker:
+        raise click.UsageError(f"name the worker: holdfast gate revoke {kind} SCOPE; holdfast gate list shows allows.")
     click.echo(request_change(runtime, leading_worker(runtime, worker), "revoke", gate=kind), err=True)
 
 
-@gate.command()
-@click.argument("gate")
+@gate.command(short_help="Release what GATE holds. Shows it first.")
+@_gate_arguments
 @click.option("--once", is_flag=True, help="Release exactly what is held now.")
 @within_flag
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reason_flag
 @runtime_flag
 def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, runtime: Path) -> None:
-    """Release what GATE (such as syncer/brake) holds. Shows it first.
+    """Release what GATE (brake, witness or mass_loss) holds at the worker SCOPE. Shows it first.
 
-    syncer/witness is released for exactly the deletes that are shown, and never for a time.
+    `holdfast gate allow brake syncer` and `holdfast gate allow syncer/brake` are the same. Without SCOPE it is the only
+    worker here at which GATE holds something. syncer/witness is released for exactly the deletes that are shown, and
+    never for a time.
     """
     worker, _, kind = gate.rpartition("/")
     _refuse(gate, worker, kind, within)
     if once == bool(within):
         raise click.UsageError("give either --once or --for DURATION.")
-    worker = leading_worker(runtime, worker)
+    worker = leading_worker(runtime, worker or _holder(runtime, kind))
     held = send_command(runtime, worker, "held", gate=kind)
     count = held["gates"].get(kind, 0)
     _show([one for one in held["objects"] if one["gate"] == kind], count)
@@ -259,13 +278,33 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
     click.echo(request_change(runtime, worker, "allow", gate=kind, reason=reason, **scope), err=True)
 
 
+def _holder(runtime: Path, kind: str) -> str:
+    """Return the only worker here at which a gate of this kind holds something. One that does not answer ends the
+    command: it might be the one that is meant."""
+    found = []
+    for name in workers(runtime):
+        try:
+            held = send_command(runtime, name, "held", gate=kind)
+        except CannotTell:
+            raise
+        except click.ClickException:  # it holds nothing: a prober, or a worker of a follower
+            continue
+        if held["gates"].get(kind):
+            found.append(name)
+    if not found:
+        raise Refused(f"no {kind} holds anything here: see holdfast gate list")
+    if len(found) > 1:
+        raise click.UsageError(f"name the worker, as in holdfast gate allow {kind} {found[0]}: {', '.join(found)}.")
+    return found[0]
+
+
 def _refuse(gate: str, worker: str, kind: str, within: str | None) -> None:
     """End the command for a gate that no operator can release, or not in this way."""
     if kind not in ("brake", "mass_loss", "witness"):
         raise click.UsageError(
             f"{gate!r} cannot be released: only a brake can, such as {worker or 'syncer'}/brake, and syncer/witness."
         )
-    if kind == "witness" and worker.rpartition("/")[2] != "syncer":
+    if kind == "witness" and worker and worker.rpartition("/")[2] != "syncer":
         raise click.UsageError(f"{gate!r} does not exist: only the syncer has this gate, as syncer/witness.")
     if kind == "witness" and within:
         raise click.UsageError("syncer/witness is never released for a time, only for what is shown: use --once.")
