@@ -223,7 +223,7 @@ def test_what_is_missing_off_loopback_is_refused_by_the_check_and_at_the_start(
     file.write_text(f"http:\n{api}{paths}")
     for command in (["config", "check", str(file)], ["server", "--config", str(file)]):
         result = CliRunner().invoke(main, command)
-        assert result.exit_code == 2, result.output
+        assert result.exit_code == 1, result.output
         assert sentence in result.output
     if lines == ["cert_file: {cert}", "key_file: {key}"]:
         created(tmp_path / "state", "bob", "read")

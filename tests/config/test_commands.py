@@ -43,15 +43,15 @@ def test_no_file_at_all_checks_with_0() -> None:
     assert "the configuration without it is valid" in result.stderr
 
 
-def test_a_file_that_cannot_be_read_checks_with_1(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_checks_with_3(tmp_path: Path) -> None:
     result = run("check", tmp_path / "none")
-    assert (result.exit_code, result.stderr) == (1, f"{tmp_path}/none: cannot be read: No such file or directory\n")
+    assert (result.exit_code, result.stderr) == (3, f"{tmp_path}/none: cannot be read: No such file or directory\n")
 
 
-def test_an_invalid_file_checks_with_2_and_all_problems(file: Path) -> None:
+def test_an_invalid_file_checks_with_1_and_all_problems(file: Path) -> None:
     file.write_text("log:\n  level: loud\n  colour: red\n")
     result = run("check", file)
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         f"{file}:2:10: log.level: is 'loud': write debug, info, warning or error\n"
         f"{file}:3:3: log.colour: is not a known field\n"
@@ -60,7 +60,7 @@ def test_an_invalid_file_checks_with_2_and_all_problems(file: Path) -> None:
 
 def test_the_environment_is_checked_as_well(file: Path) -> None:
     result = run("check", file, HOLDFAST_LOG_LEVEL="loud")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert result.stderr.startswith("environment HOLDFAST_LOG_LEVEL: log.level: ")
 
 
@@ -98,7 +98,7 @@ def test_a_secret_is_never_shown(file: Path, tmp_path: Path) -> None:
 
 def test_a_wrong_configuration_is_not_shown(file: Path) -> None:
     result = run("show", "--config", file, "--set", "log.level=loud")
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("flag --set log.level: log.level: is 'loud'")
 
 
@@ -108,7 +108,7 @@ def test_a_setting_without_a_value_is_refused_with_an_example() -> None:
     assert "such as log.level=debug" in result.stderr
 
 
-def test_a_client_certificate_that_cannot_be_used_checks_with_2_and_names_the_line(tmp_path: Path) -> None:
+def test_a_client_certificate_that_cannot_be_used_checks_with_1_and_names_the_line(tmp_path: Path) -> None:
     file, key = tmp_path / "holdfast.yaml", tmp_path / "key.pem"
     key.touch(mode=0o600)
     file.write_text(
@@ -117,7 +117,7 @@ def test_a_client_certificate_that_cannot_be_used_checks_with_2_and_names_the_li
         f"    api:\n      type: http\n      header-files: 'Authorization: {tmp_path}/token'\n"
     )
     result = run("check", file)
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert result.stderr == (
         f"{file}:5:7: balancer.healthchecks.web.cert_file: cannot be used: No such file or directory\n"
         f"{file}:9:7: balancer.healthchecks.api.header_files: cannot be used: {tmp_path}/token cannot be read: "
@@ -133,7 +133,7 @@ def test_a_credential_is_not_judged_outside_of_its_unit(tmp_path: Path) -> None:
     )
     assert run("check", file).exit_code == 0
     result = run("check", file, CREDENTIALS_DIRECTORY=str(tmp_path))
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert f"{tmp_path}/probe cannot be read" in result.stderr
 
 

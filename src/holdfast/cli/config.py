@@ -33,8 +33,8 @@ def config() -> None:
 def check(file: str | None, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Check FILE, or the file that a daemon would read, together with the environment and the files of health checks.
 
-    Prints every error and warning. Exits with 0 if the configuration is valid, 1 if the file cannot be read, 2 if it is
-    invalid.
+    Prints every error and warning. Exits with 0 if the configuration is valid, 1 if it is invalid, 3 if the file
+    cannot be read.
     """
     if file and config_file:
         raise click.UsageError("The file is given twice: leave out --config or FILE.")

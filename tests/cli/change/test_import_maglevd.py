@@ -28,11 +28,11 @@ def test_what_is_printed_passes_config_check(tmp_path: Path) -> None:
 
 def test_bad_input_prints_its_lines_and_nothing_else(tmp_path: Path) -> None:
     refused = run(tmp_path, FILE.replace("rise: 4", "rize: 4"))
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (1, "")
     assert f"{tmp_path}/maglev.yaml:22:13: maglev.healthchecks.web.rize" in refused.stderr
     assert run(tmp_path, "maglev: [").exit_code == 1
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = CliRunner().invoke(main, ["import", "maglevd", str(tmp_path / "none")])
-    assert (missing.exit_code, missing.stderr) == (1, f"{tmp_path}/none: cannot be read: No such file or directory\n")
+    assert (missing.exit_code, missing.stderr) == (3, f"{tmp_path}/none: cannot be read: No such file or directory\n")

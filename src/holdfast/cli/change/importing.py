@@ -219,7 +219,7 @@ def maglevd(file: Path) -> None:
     """Print FILE, a configuration of vpp-maglev's maglevd, as a configuration of `holdfast balancer`.
 
     Nothing is left out: every key that has no translation is reported with its line. Exits with 1 if the file cannot be
-    read, and with 2 if it cannot be translated.
+    translated, and with 3 if it cannot be read.
     """
     from holdfast.balancer.services.maglevd.translate import translate
 
@@ -231,7 +231,7 @@ def maglevd(file: Path) -> None:
     made = translate(str(file), data)
     if made.rejected is not None:
         click.echo(str(made.rejected), err=True)
-        raise click.exceptions.Exit(UNREADABLE if made.rejected.unreadable else INVALID)
+        raise click.exceptions.Exit(INVALID)
     for note in made.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(made.text, nl=False)

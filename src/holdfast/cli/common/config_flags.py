@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.common.api_files import api_unusable
+from holdfast.cli.common.control_socket import CANNOT_TELL
 from holdfast.config import ConfigRejected, FlagValue, Loaded, resolve
 from holdfast.runtime.config_file import load
 
-UNREADABLE = 1
-INVALID = 2
+INVALID = 1
+UNREADABLE = CANNOT_TELL
+"""A file that cannot be read may be valid."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,14 +8,24 @@ from typing import Any
 
 import click
 
-from holdfast.cli.common.config_flags import checked, configuration_flags, effective, http_flag, unusable
+from holdfast.cli.common.config_flags import (
+    INVALID,
+    UNREADABLE,
+    checked,
+    configuration_flags,
+    effective,
+    http_flag,
+    unusable,
+)
 from holdfast.cli.common.control_socket import request_change, runtime_flag, send_command
 from holdfast.cli.common.format import DOCUMENTS, counted, output_flag, print_document, release_lines, short, watchable
-from holdfast.config import FlagValue
+from holdfast.config import FlagValue, Loaded
 
 ROLE = "balancer"
 WORKER = "vips"
 _SHOWN = 20
+_CHECK_CODES = {UNREADABLE: 1, INVALID: 2}
+"""Exit codes of `--check`, which are those of maglevd, by those of every other command."""
 
 
 @click.group(invoke_without_command=True)
@@ -34,7 +44,7 @@ def balancer(
     if context.invoked_subcommand is not None:
         return
     if to_check is not None:
-        loaded = checked(to_check, settings).config.balancer
+        loaded = _checked(to_check, settings).config.balancer
         served = f"{counted(len(loaded.frontends), 'frontend')}, {counted(len(loaded.backends), 'backend')}"
         click.echo(f"{to_check} is valid: {served}.", err=True)
         return
@@ -45,6 +55,13 @@ def balancer(
     if (sentence := refusal(effective(config_file, settings).config.balancer.dataplane)) is not None:
         raise click.ClickException(sentence)
     run_role(ROLE, WORKERS, config_file, (*settings, *http), unusable=unusable)
+
+
+def _checked(file: str, settings: Sequence[FlagValue]) -> Loaded:
+    try:
+        return checked(file, settings)
+    except click.exceptions.Exit as ended:
+        raise click.exceptions.Exit(_CHECK_CODES[ended.exit_code]) from ended
 
 
 @balancer.command()

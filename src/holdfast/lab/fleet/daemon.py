@@ -66,7 +66,7 @@ def run_daemon(
     config = read()
     if isinstance(config, str):
         sys.stderr.write(f"{config}\n")
-        return 2
+        return 1
     setup_logging(config.log, role=role, worker="supervisor")
     paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))
     try:

@@ -42,7 +42,7 @@ def translate(name: str, data: bytes) -> ImportedConfig:
     elif not reader.problems:
         reader.problems.append((Position(), "", "is not a configuration of maglevd: it begins with maglev:"))
     if reader.problems:
-        return ImportedConfig(rejected=_rejected(name, reader.problems, unreadable=bool(document.faults)))
+        return ImportedConfig(rejected=_rejected(name, reader.problems))
     notes = tuple(_settle(reader.values))
     text = yaml.safe_dump(_tree(reader.values), sort_keys=False, allow_unicode=True)
     checked = resolve(ConfigFile(name, text.encode()), {})
@@ -122,9 +122,9 @@ def _nearest(marks: Mapping[str, Position], path: str) -> Position:
     return marks[max(known, key=len)] if known else Position()
 
 
-def _rejected(name: str, problems: Sequence[tuple[Position, str, str]], *, unreadable: bool = False) -> ConfigRejected:
+def _rejected(name: str, problems: Sequence[tuple[Position, str, str]]) -> ConfigRejected:
     made = (ConfigProblem(Origin(Layer.FILE, name, *mark), path, sentence) for mark, path, sentence in problems)
-    return ConfigRejected(tuple(sorted(made)), unreadable)
+    return ConfigRejected(tuple(sorted(made)))
 
 
 def _tree(values: Mapping[Place, Value | None]) -> dict[str | int, Any]:
