@@ -54,6 +54,19 @@ def elector(name: str, phase: str, leader: str, term: int) -> dict[str, Any]:
     }
 
 
+def reported(**backends: str) -> dict[str, Any]:
+    """Return the report of a balancer elsewhere: the state of each backend of the frontend web."""
+    members = [
+        {"name": name, "address": f"10.28.3.{name[-1]}:8443", "state": state, "configured": 100}
+        | ({"weight": 100} if state == "up" else {"weight": 0, "why": "web: L4TOUT", "since": AT})
+        for name, state in ((name.replace("_", "-"), state) for name, state in backends.items())
+    ]
+    up = sum(state == "up" for state in backends.values())
+    pool = {"up": up, "total": len(members), "backends": members}
+    frontend = {"vip": "192.0.2.80:443/tcp", "pools": [pool], "programmed": True, "active_pool": 0}
+    return {"table": "b71e09aa", "frontends": {"web": "up" if up else "down"}, "details": {"web": frontend}}
+
+
 class SampleDocuments:
     """`hosts` hosts, three servers, one frontend, and one closed gate. Tests change its fields."""
 
@@ -69,6 +82,7 @@ class SampleDocuments:
         self.warm_up = "over"
         self.is_panicking = False
         self.reports: dict[str, dict[str, Any]] = {}
+        self.has_balancer = True
         self.electors_answer = True
         self.problems: list[dict[str, Any]] = []
         self.held: dict[str, list[dict[str, Any]]] = {}
@@ -226,7 +240,7 @@ class SampleDocuments:
             "buckets": {"web": {f"10.28.3.{number}:8443": 16381 // len(up) for number in up}},
             "probes": {f"t{number}": [4.0 + (each * number) % 3 for each in range(100)] for number in (1, 2, 3)},
         }
-        return {"here": [balancer], "reports": self.reports}
+        return {"here": [balancer] if self.has_balancer else [], "reports": self.reports}
 
     async def decisions(self, last: int) -> list[dict[str, Any]]:
         return self.log[-last:]

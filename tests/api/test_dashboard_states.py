@@ -10,7 +10,7 @@ import pytest
 
 from tests.api import browser as chromium
 from tests.api.browser import Browser, opened
-from tests.api.sample import AT, NO_COMMANDS, TABLE_SIZE, SampleDocuments, serving
+from tests.api.sample import AT, NO_COMMANDS, TABLE_SIZE, SampleDocuments, reported, serving
 
 pytestmark = pytest.mark.skipif(bool(chromium.missing()), reason=chromium.missing() or "a browser is here")
 
@@ -128,6 +128,56 @@ def test_tables_that_differ_a_panic_and_a_warm_up_are_said(browser: Browser) -> 
         assert "panic" in browser.text("#vlist")
         assert "all backends serve, healthy or not" in browser.text("#vhead")
         assert "nothing is written before the backends are probed" in browser.text("#vhead")
+
+
+ROWS = "return [...document.querySelectorAll('#vpools tbody tr')].map((row) => row.innerText.replace(/\\s+/g, ' '))"
+
+
+def test_pools_of_balancers_on_other_machines_are_shown(browser: Browser) -> None:
+    documents = SampleDocuments()
+    documents.has_balancer = False
+    both = {"web_1": "up", "web_2": "down"}
+    documents.reports = {"lb-2": reported(**both), "lb-3": reported(**both), "old": {"frontends": {"web": "up"}}}
+    with serving(documents) as port:
+        opened(browser, port)
+        assert "degraded" in browser.text("#vlist")
+        assert "1 of 2" in browser.text("#vlist")
+        assert "as reported by lb-2; also on lb-3, old" in browser.text("#vhead")
+        head, up, down = browser.run(ROWS)
+        assert "serves, 1 of 2 up" in head
+        assert "web-1 10.28.3.1:8443 100 up measured on lb-2 –" in up
+        assert "web-2 10.28.3.2:8443 0 of 100 down" in down
+        assert "web: L4TOUT" in down
+
+
+def test_a_row_says_which_balancer_it_is_from_where_they_differ(browser: Browser) -> None:
+    documents = SampleDocuments()
+    alike, unlike = (
+        reported(web_1="up", web_2="up", web_3="up"),
+        reported(web_1="up", web_2="down", web_3="up", web_4="up"),
+    )
+    documents.reports = {"lb-2": alike, "lb-3": unlike, "lb-4": unlike}
+    with serving(documents) as port:
+        opened(browser, port)
+        assert "serving on lb-1, lb-2; degraded on lb-3, lb-4" in browser.text("#vlist")
+        assert "as seen by lb-1; also on lb-2, lb-3, lb-4" in browser.text("#vhead")
+        rows = browser.run(ROWS)
+        assert [row for row in rows if " on lb-" in row and not row.startswith("web-4")] == rows[2:4]
+        assert "on lb-1 100 up" in rows[2]
+        assert rows[3].startswith("web-2 on lb-3, lb-4 0 of 100 down")
+        assert rows[5].startswith("web-4 on lb-3, lb-4 100 up")
+        documents.reports = {"lb-2": alike}
+        browser.wait("!document.querySelector('#vpools').innerText.includes(' on lb-')", "the difference to go")
+
+
+def test_a_frontend_that_is_dark_on_one_balancer_is_degraded(browser: Browser) -> None:
+    documents = SampleDocuments()
+    documents.reports = {"lb-2": reported(web_1="down")}
+    with serving(documents) as port:
+        opened(browser, port)
+        assert "serving on lb-1; dark on lb-2" in browser.text("#vlist")
+        assert "degraded 1" in browser.text("#vitals")
+        assert "dark 0" in browser.text("#vitals")
 
 
 PICTURE = """

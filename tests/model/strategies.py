@@ -41,7 +41,7 @@ from holdfast.model.control.scope import FLEET, Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.model.control.step_down_request import StepDownRequest
 from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
-from holdfast.model.fleet.balancer_report import BalancerReport
+from holdfast.model.fleet.balancer_report import BackendReport, BalancerReport, FrontendReport, PoolReport
 from holdfast.model.fleet.census import Census, KeySum
 from holdfast.model.fleet.network import Network
 from holdfast.model.fleet.prefixes import FleetPrefixes
@@ -270,6 +270,16 @@ frontends = st.builds(
 )
 
 decisions = st.builds(Decision, moments, texts, texts, texts, texts, texts, revision=naturals, count=naturals)
+backend_reports = st.builds(
+    BackendReport,
+    name=texts,
+    address=texts,
+    state=texts,
+    configured=naturals,
+    weight=maybe(naturals),
+    why=texts,
+    since=maybe(moments),
+)
 balancer_reports = st.builds(
     BalancerReport,
     version=texts,
@@ -278,6 +288,18 @@ balancer_reports = st.builds(
     health=texts,
     intents=texts,
     frontends=mapping(texts),
+    details=mapping(
+        st.builds(
+            FrontendReport,
+            vip=texts,
+            pools=several(st.builds(PoolReport, up=naturals, total=naturals, backends=several(backend_reports))),
+            active_pool=maybe(naturals),
+            panic=st.booleans(),
+            paused=texts,
+            programmed=st.booleans(),
+        )
+    ),
+    details_left_out=naturals,
 )
 
 

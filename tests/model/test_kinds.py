@@ -33,7 +33,7 @@ json_values = _json(st.integers() | st.floats())
 """Also what Python alone calls JSON: NaN, Infinity."""
 
 STRANGE = "zz field of a later version"
-MAPS = ("labels", "annotations", "counts", "workers", "frontends")
+MAPS = ("labels", "annotations", "counts", "workers", "frontends", "details")
 
 
 @every_kind

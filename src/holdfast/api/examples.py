@@ -118,10 +118,20 @@ FLEET: dict[str, Any] = {
     "agent_gates": [],
     "servers": SERVERS,
 }
+_REPORTED_BACKEND = {
+    "name": "web-1",
+    "address": "10.28.3.1:8443",
+    "state": "down",
+    "configured": 100,
+    "weight": 0,
+    "why": "web: L4TOUT",
+    "since": "2026-11-18T03:11:52Z",
+}
 FRONTENDS: dict[str, Any] = {
     "here": [
         {
             "name": "lb-1",
+            "reports_as": "lb-1",
             "warm_up": "over",
             "dataplane": "nftables",
             "frontends": [
@@ -133,7 +143,21 @@ FRONTENDS: dict[str, Any] = {
             "probes": {"web-1/https": [4.1, 4.3, None]},
         }
     ],
-    "reports": {"lb-2": {"version": "0.3.1", "table": "b71e09", "frontends": {"web": "up"}}},
+    "reports": {
+        "lb-2": {
+            "version": "0.3.1",
+            "table": "b71e09",
+            "frontends": {"web": "up"},
+            "details": {
+                "web": {
+                    "vip": "192.0.2.80:443/tcp",
+                    "pools": [{"up": 0, "total": 1, "backends": [_REPORTED_BACKEND]}],
+                    "active_pool": 0,
+                    "programmed": True,
+                }
+            },
+        }
+    },
 }
 TABLE: dict[str, Any] = {
     "frontend": "web",

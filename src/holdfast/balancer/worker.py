@@ -14,10 +14,12 @@ from holdfast import __version__
 from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.worker import ANNOUNCE
 from holdfast.balancer.commands.control import BalancerCommands
+from holdfast.balancer.commands.fleet_report import frontend_details
 from holdfast.balancer.commands.troubles import troubles
 from holdfast.balancer.dataplane.api import Disconnects, VipDataplane
 from holdfast.balancer.dataplane.open import open_dataplane
 from holdfast.balancer.desired.state import BalancerState
+from holdfast.balancer.peers.digest import Digests
 from holdfast.balancer.peers.draining import DrainingHosts
 from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
 from holdfast.balancer.probing.channel import ProberClient
@@ -31,7 +33,7 @@ from holdfast.model.base.region import Region, configured_region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.control.identity import StoreRefusal
 from holdfast.model.control.scope import Scope, ScopeKind
-from holdfast.model.fleet.balancer_report import BalancerReport
+from holdfast.model.fleet.balancer_report import BalancerReport, detailed
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.worker import Spec, Worker
@@ -69,7 +71,9 @@ class BalancerJob:
         self._peers = (
             None
             if store is None
-            else PeerReports(store, self._region, self._name, worker.clock, self._report, 2 * config.sync_interval)
+            else PeerReports(
+                store, self._region, self._name, worker.clock, self._report, self._digests, 2 * config.sync_interval
+            )
         )
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
         first = resolve_services(config) if self._watcher is None else self._watcher.saved_services()
@@ -144,18 +148,22 @@ class BalancerJob:
             "troubles": msgspec.to_builtins(troubles(self.reconciler, self._clock.now())),
         }
 
+    def _digests(self) -> Digests:
+        return self.reconciler.digests()
+
     def _report(self) -> BalancerReport:
-        digests, doubt = self.reconciler.digests(), self._doubt()
-        return BalancerReport(
+        digests, doubt, now = self.reconciler.digests(), self._doubt(), self._clock.now()
+        report = BalancerReport(
             version=__version__,
             table=digests.table,
             configuration=digests.configuration,
             health=digests.health,
             intents=digests.intents,
-            frontends={name: one.state.value for name, one in self.reconciler.serving(self._clock.now()).items()},
+            frontends={name: one.state.value for name, one in self.reconciler.serving(now).items()},
             draining=self._flows_of_drained(),
             store_verdict="" if doubt is None else doubt.verdict.value,
         )
+        return detailed(report, frontend_details(self.reconciler, now, self._clock.wall()))
 
     def _flows_of_drained(self) -> Mapping[str, int | None]:
         """Current flows of the backends on drained hosts, by host."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from holdfast.balancer.peers.digest import Digests
 from holdfast.balancer.peers.reports import PeerReports
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
@@ -17,13 +18,15 @@ from holdfast.testing import World, simulate
 
 REGION = Region("r")
 REPORT = BalancerReport(version="1", table="t", configuration="c", health="h", intents="i")
+DIGESTS = Digests("t", "c", "h", "i")
 KEY = BALANCER_REPORT.key(REGION, "one")
 
 
 def scene(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def started(world: World) -> None:
         node = world.node("one")
-        node.run(PeerReports(node.store(), REGION, "one", node.clock, lambda: REPORT, seconds(60)).run())
+        reports = PeerReports(node.store(), REGION, "one", node.clock, lambda: REPORT, lambda: DIGESTS, seconds(60))
+        node.run(reports.run())
         await asyncio.sleep(1)
         await story(world)
 

@@ -37,17 +37,12 @@ export function neighbours(name) {
 
 function ofFrontend(name) {
   const one = frontends().find((each) => each.name === name);
-  if (!one || one.elsewhere) return null;
+  if (!one?.known) return null;
   const [up, of] = upOf(one), is = frontendState(one);
   const failed = one.pools.flat().filter((member) => member.state === "down");
-  const errors = failed.map((member) => `${member.backend}: ${errorOf(one, member.backend)}`);
+  const errors = failed.map((member) => `${member.backend}: ${member.why || "down"}`);
   const impact = is === "dark" ? "No backend serves: clients get no answer." : is === "panic" ? "All backends get flows, healthy or not." : `${many(up, "backend")} serve${up === 1 ? "s" : ""} its flows.`;
   return [["Evidence", `${up} of ${of} are up.${errors.length ? ` ${errors.slice(0, 3).join("; ")}.` : ""}`], ["Impact", impact]];
-}
-
-function errorOf(one, backend) {
-  const found = one.balancer.backends.find((each) => each.name === backend);
-  return Object.values(found?.checks ?? {}).map((check) => check.error).find(Boolean) ?? found?.why ?? "down";
 }
 
 function ofWorker(subject) {

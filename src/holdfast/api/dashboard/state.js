@@ -51,21 +51,45 @@ export function hostCounts() {
 }
 
 export const balancers = () => (state.frontends?.here ?? []).filter((one) => !one.error);
+const nameOfBalancer = (one) => one.reports_as || one.name;
 export const digests = () => {
   const found = Object.entries(state.frontends?.reports ?? {}).map(([name, one]) => [name, one.table]);
-  for (const one of balancers()) if (!found.some(([name]) => name === one.name)) found.push([one.name, one.digests.table]);
+  for (const one of balancers()) if (!found.some(([name]) => name === nameOfBalancer(one))) found.push([nameOfBalancer(one), one.digests.table]);
   return found;
 };
+
+// A frontend as another machine's balancer reports it, in the form that the balancers here answer in.
+function reported(on, name, is, report) {
+  const one = report.details?.[name], pools = one?.pools ?? [];
+  return {
+    on, name, state: is, vip: one?.vip ?? `on ${on}`, elsewhere: on, known: Boolean(one), programmed: one ? one.programmed === true : undefined, panic: one?.panic === true,
+    paused: one?.paused ? { who: one.paused } : null, active_pool: one?.active_pool ?? null, counts: pools.map((pool) => [pool.up, pool.total]),
+    pools: pools.map((pool) => (pool.backends ?? []).map((each) => ({ ...each, backend: each.name, programmed: each.weight ?? null }))),
+  };
+}
+
+function here(balancer, one) {
+  const of = (member) => balancer.backends.find((each) => each.name === member.backend);
+  const told = (member) => Object.values(of(member)?.checks ?? {}).map((each) => each.error).find(Boolean) ?? of(member)?.why ?? "";
+  const pools = one.pools.map((pool) => pool.map((member) => ({ ...member, why: told(member), since_s: of(member)?.since_s ?? 0 })));
+  return { ...one, balancer, on: nameOfBalancer(balancer), known: true, pools };
+}
+
+// Every frontend of the fleet once: as the balancer here sees it, else as the first that reports it; `others` has the rest.
 export function frontends() {
-  const found = new Map();
-  for (const balancer of balancers()) for (const one of balancer.frontends) if (!found.has(one.name)) found.set(one.name, { ...one, balancer });
-  for (const [name, report] of Object.entries(state.frontends?.reports ?? {}))
-    for (const [frontend, is] of Object.entries(report.frontends ?? {}))
-      if (!found.has(frontend)) found.set(frontend, { name: frontend, state: is, vip: `on ${name}`, pools: [], elsewhere: name });
+  const found = new Map(), local = balancers();
+  const add = (one) => (found.has(one.name) ? found.get(one.name).others.push(one) : found.set(one.name, { ...one, others: [] }));
+  for (const balancer of local) for (const one of balancer.frontends) add(here(balancer, one));
+  const away = Object.entries(state.frontends?.reports ?? {}).filter(([name]) => !local.some((one) => nameOfBalancer(one) === name));
+  for (const full of [true, false])
+    for (const [on, report] of away)
+      for (const [name, is] of Object.entries(report.frontends ?? {}))
+        if (Boolean(report.details?.[name]) === full) add(reported(on, name, is, report));
   return [...found.values()];
 }
-const backendsUp = (one) => one.pools.flat().filter((member) => member.state === "up").length;
-export function frontendState(one) {
+
+// State on one balancer.
+export function stateOn(one) {
   if (one.paused) return "paused";
   if (one.panic) return "panic";
   if (one.state === "down") return "dark";
@@ -73,4 +97,32 @@ export function frontendState(one) {
   const active = one.pools[one.active_pool ?? 0] ?? [];
   return active.some((member) => member.state === "down") ? "degraded" : "serving";
 }
-export const upOf = (one) => [backendsUp({ pools: one.pools.slice(0, 1) }), (one.pools[0] ?? []).length];
+
+// State on all balancers: dark only if it is dark everywhere, as `holdfast status` counts it.
+const WORST = ["panic", "degraded", "dark", "unknown", "paused", "serving"];
+export function frontendState(one) {
+  const states = new Set([one, ...(one.others ?? [])].map(stateOn));
+  if (states.size > 1 && states.has("dark")) states.add("degraded");
+  return states.size === 1 ? [...states][0] : WORST.find((each) => states.has(each));
+}
+
+const rowOf = (member) => JSON.stringify([member.state, member.programmed ?? 0, member.configured]);
+// Balancers that report another state or weight of a backend than `member`, those that agree with each other together.
+export function differing(one, at, name, member) {
+  const groups = new Map();
+  for (const other of one.others ?? []) {
+    const its = other.known ? other.pools[at]?.find((each) => each.backend === name) : null;
+    if (!its || (member && rowOf(its) === rowOf(member))) continue;
+    const group = groups.get(rowOf(its)) ?? { member: its, on: [] };
+    group.on.push(other.on);
+    groups.set(rowOf(its), group);
+  }
+  return [...groups.values()];
+}
+// Backends of a pool that only other balancers name.
+export const onlyElsewhere = (one, at) => {
+  const own = new Set((one.pools[at] ?? []).map((each) => each.backend));
+  return [...new Set((one.others ?? []).flatMap((other) => (other.pools[at] ?? []).map((each) => each.backend)))].filter((name) => one.known && !own.has(name));
+};
+const backendsUp = (pool) => pool.filter((member) => member.state === "up").length;
+export const upOf = (one, at = 0) => one.counts?.[at] ?? [backendsUp(one.pools[at] ?? []), (one.pools[at] ?? []).length];

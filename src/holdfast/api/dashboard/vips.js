@@ -1,7 +1,7 @@
 // VIPs: pools, weights, shares, probe latencies, and the bucket table as a picture.
 
 import { $, clean, h, lasting, many, number, patch, put, s } from "./dom.js";
-import { digests, frontends, frontendState, state, upOf } from "./state.js";
+import { differing, digests, frontends, frontendState, onlyElsewhere, state, stateOn, upOf } from "./state.js";
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const NONE = 65535;
@@ -14,10 +14,21 @@ const current = () => frontends().find((one) => one.name === chosen) ?? frontend
 const rate = (one) => Object.values(one.balancer?.traffic?.[one.name] ?? {}).reduce((sum, each) => sum + each, 0);
 const flows = (one) => (rate(one) ? `${number(Math.round(rate(one)))} flows/s` : "");
 
+const names = (all) => (all.length > 3 ? `${all.slice(0, 3).join(", ")} and ${all.length - 3} more` : all.join(", "));
+const STATE = { dark: "bad", panic: "bad", degraded: "warn" };
+const DOT = { dark: "down", degraded: "wait", panic: "held", unknown: "wait", paused: "pause" };
+
+// States on the balancers, where they differ: "lb-2: dark".
+function unlike(one) {
+  const found = new Map();
+  for (const each of [one, ...one.others]) found.set(stateOn(each), [...(found.get(stateOn(each)) ?? []), each.on]);
+  return found.size < 2 ? "" : [...found].map(([is, on]) => `${is} on ${names(on)}`).join("; ");
+}
+
 function listed(one, is) {
-  const is_ = frontendState(one), [up, of] = upOf(one), dot = { dark: "down", degraded: "wait", panic: "held", unknown: "wait", paused: "pause" }[is_] ?? "";
-  return h("li", { "data-key": one.name }, h("button", { "data-v": one.name, "aria-pressed": String(is) }, h("b", {}, one.name), h("span", { class: `st ${{ dark: "bad", panic: "bad", degraded: "warn" }[is_] ?? "t2"}` }, h("i", { class: `sd ${dot}`, "aria-hidden": "true" }), is_),
-    h("span", { class: "num lab2" }, one.elsewhere ? "" : `${up} of ${of}`), h("code", { class: "addr" }, one.vip), h("span", { class: "lab2 num span2" }, flows(one))));
+  const is_ = frontendState(one), [up, of] = upOf(one), apart = unlike(one);
+  return h("li", { "data-key": one.name }, h("button", { "data-v": one.name, "aria-pressed": String(is) }, h("b", {}, one.name), h("span", { class: `st ${STATE[is_] ?? "t2"}` }, h("i", { class: `sd ${DOT[is_] ?? ""}`, "aria-hidden": "true" }), is_),
+    h("span", { class: "num lab2" }, one.known ? `${up} of ${of}` : ""), h("code", { class: "addr" }, one.vip), h("span", { class: "lab2 num span2" }, flows(one)), apart ? h("span", { class: "warn apart" }, apart) : null));
 }
 
 function spark(values, down) {
@@ -27,31 +38,61 @@ function spark(values, down) {
   return s("svg", { class: "spark", viewBox: "0 0 92 22", "aria-hidden": "true" }, s("polyline", { points }), down ? crosses.map((x, at) => { const place = 89 - (crosses.length - 1 - at) * 5.5; return s("path", { class: "x", d: `M${place - 2} 8l4 4m0-4l-4 4` }); }) : null);
 }
 
-function backend(one, member, letter, colour, total, serves) {
-  const it = one.balancer.backends.find((each) => each.name === member.backend), checks = Object.values(it?.checks ?? {}), error = checks.map((each) => each.error).find(Boolean);
-  const samples = checks.map((each) => one.balancer.probes[each.target]).find(Boolean) ?? [], last = samples.at(-1), down = member.state === "down";
-  const buckets = one.balancer.buckets[one.name]?.[member.address] ?? 0, measured = one.balancer.traffic?.[one.name]?.[member.backend] ?? 0, sum = rate(one);
-  const share = sum ? (measured / sum) * 100 : total ? (buckets / total) * 100 : 0, weight = member.programmed ?? 0;
+function lastSample(one, member, samples) {
+  if (!one.balancer) return h("span", { class: "t3" }, `measured on ${one.on}`);
+  if (!samples.length) return h("span", { class: "t3" }, "not measured");
+  const last = samples.at(-1);
+  return h("span", { class: "lat" }, spark(samples, member.state === "down"), h("span", { class: "t2 nw" }, last === null ? "failed" : `${last < 10 ? last.toFixed(1) : last.toFixed(0)} ms`));
+}
+
+const agesOf = (member) => (member.since ? (Date.parse(state.status?.at ?? member.since) - Date.parse(member.since)) / 1000 : member.since_s);
+
+// Weight and state of a backend on one balancer, as two cells.
+function weightAndState(member, serves) {
+  const down = member.state === "down", weight = member.programmed ?? 0, age = agesOf(member);
   const dot = { up: "", down: "down", paused: "pause", disabled: "pause", unknown: "wait" }[member.state] ?? "idle", standby = !serves && member.state === "up";
-  const shown = standby ? h("span", { class: "st t2" }, h("i", { class: "sd idle", "aria-hidden": "true" }), "standby") : h("span", { class: `st ${down ? "bad" : ""}` }, h("i", { class: `sd ${dot}`, "aria-hidden": "true" }), `${member.state}${member.state === "up" ? "" : ` ${lasting(it?.since_s ?? 0)}`}`);
-  const sample = samples.length ? h("span", { class: "lat" }, spark(samples, down), h("span", { class: "t2 nw" }, last === null ? "failed" : `${last < 10 ? last.toFixed(1) : last.toFixed(0)} ms`)) : h("span", { class: "t3" }, "not measured");
-  return h("tr", { "data-key": member.backend }, h("td", {}, h("span", { class: "st" }, h("span", { class: `sw ${buckets ? "" : "none"}`, style: { background: colour, color: ink(colour) }, "aria-hidden": "true" }, letter), h("b", { class: "m" }, member.backend)), h("div", { class: "t3 mono adr" }, member.address)),
-    h("td", { class: "num" }, weight, weight === member.configured ? null : h("div", { class: "t3 of" }, `of ${member.configured}`)),
-    h("td", {}, shown, h("div", { class: `mono of ${down ? "bad" : "t3"}`, title: it?.why ?? "" }, (error ?? it?.why ?? "").slice(0, 60))), h("td", { class: "c-lat" }, sample),
-    h("td", {}, h("div", { class: "share" }, h("span", { class: `num ${buckets ? "" : "t3"}` }, `${share.toFixed(1)} %`), h("i", { "aria-hidden": "true" }, h("b", { style: { width: `${share.toFixed(1)}%`, background: colour } }))), h("div", { class: "t3 of" }, many(buckets, "bucket"))));
+  const shown = standby ? h("span", { class: "st t2" }, h("i", { class: "sd idle", "aria-hidden": "true" }), "standby") : h("span", { class: `st ${down ? "bad" : ""}` }, h("i", { class: `sd ${dot}`, "aria-hidden": "true" }), `${member.state}${member.state === "up" || age === undefined ? "" : ` ${lasting(age)}`}`);
+  return [h("td", { class: "num" }, weight, weight === member.configured ? null : h("div", { class: "t3 of" }, `of ${member.configured}`)),
+    h("td", {}, shown, h("div", { class: `mono of ${down ? "bad" : "t3"}`, title: member.why ?? "" }, (member.why ?? "").slice(0, 60)))];
+}
+
+// Row of a backend on balancers that see it in another way.
+function unlikeRow(name, { member, on }, serves) {
+  return h("tr", { "data-key": `${name} on ${on[0]}`, class: "apart" }, h("td", {}, h("span", { class: "adr warn" }, `${name} on ${names(on)}`)), weightAndState(member, serves), h("td", { class: "c-lat" }), h("td", {}));
+}
+
+function backend(one, member, letter, colour, total, serves, isApart) {
+  const it = one.balancer?.backends.find((each) => each.name === member.backend), checks = Object.values(it?.checks ?? {});
+  const samples = checks.map((each) => one.balancer.probes[each.target]).find(Boolean) ?? [];
+  const buckets = one.balancer?.buckets[one.name]?.[member.address] ?? 0, measured = one.balancer?.traffic?.[one.name]?.[member.backend] ?? 0, sum = rate(one);
+  const share = sum ? (measured / sum) * 100 : total ? (buckets / total) * 100 : 0;
+  const part = one.balancer ? [h("div", { class: "share" }, h("span", { class: `num ${buckets ? "" : "t3"}` }, `${share.toFixed(1)} %`), h("i", { "aria-hidden": "true" }, h("b", { style: { width: `${share.toFixed(1)}%`, background: colour } }))), h("div", { class: "t3 of" }, many(buckets, "bucket"))] : h("span", { class: "t3" }, "–");
+  return h("tr", { "data-key": member.backend }, h("td", {}, h("span", { class: "st" }, h("span", { class: `sw ${buckets ? "" : "none"}`, style: { background: colour, color: ink(colour) }, "aria-hidden": "true" }, letter), h("b", { class: "m" }, member.backend)), h("div", { class: "t3 mono adr" }, member.address), isApart ? h("div", { class: "warn adr" }, `on ${one.on}`) : null),
+    weightAndState(member, serves), h("td", { class: "c-lat" }, lastSample(one, member, samples)), h("td", {}, part));
 }
 
 function pools(one) {
-  if (one.elsewhere) return [h("p", { class: "t2" }, `Its pools are known to ${one.elsewhere}: holdfast explain frontend ${one.name}, there.`)];
-  const palette = colours(), buckets = one.balancer.buckets[one.name] ?? {}, total = Object.values(buckets).reduce((sum, each) => sum + each, 0), order = Object.keys(buckets);
+  if (!one.known) return [h("p", { class: "t2" }, `Its pools are known to ${one.on}: holdfast explain frontend ${one.name}, there.`)];
+  const palette = colours(), buckets = one.balancer?.buckets[one.name] ?? {}, total = Object.values(buckets).reduce((sum, each) => sum + each, 0), order = Object.keys(buckets);
   const bodies = one.pools.map((pool, at) => {
-    const serves = at === one.active_pool, up = pool.filter((each) => each.state === "up").length;
-    const note = serves ? ` · serves, ${up} of ${pool.length} up` : one.active_pool === null ? " · does not serve" : " · stands by, weight 0 while a pool above serves";
-    return h("tbody", { "data-key": `pool ${at}` }, h("tr", { class: "ph" }, h("td", { colspan: "5" }, h("b", { class: "m" }, `Pool ${at + 1}`), note)),
-      pool.map((each) => { const place = order.indexOf(each.address); return backend(one, each, place < 0 ? "–" : LETTERS[place % 26], place < 0 ? "#888888" : palette[place % 5], total, serves); }));
+    const serves = at === one.active_pool, [up, of] = upOf(one, at), left = of - pool.length;
+    const note = serves ? ` · serves, ${up} of ${of} up` : one.active_pool === null ? " · does not serve" : " · stands by, weight 0 while a pool above serves";
+    const rows = pool.flatMap((each) => {
+      const place = order.indexOf(each.address), others = differing(one, at, each.backend, each);
+      return [backend(one, each, place < 0 ? "–" : LETTERS[place % 26], place < 0 ? "#888888" : palette[place % 5], total, serves, others.length > 0), others.map((group) => unlikeRow(each.backend, group, serves))];
+    });
+    const missing = onlyElsewhere(one, at).flatMap((name) => differing(one, at, name, null).map((group) => unlikeRow(name, group, serves)));
+    return h("tbody", { "data-key": `pool ${at}` }, h("tr", { class: "ph" }, h("td", { colspan: "5" }, h("b", { class: "m" }, `Pool ${at + 1}`), note)), rows, missing, left > 0 ? h("tr", {}, h("td", { colspan: "5", class: "t2" }, `and ${many(left, "backend")}: holdfast explain frontend ${one.name}, on ${one.on}`)) : null);
   });
   const column = rate(one) ? "New flows" : "Share of buckets";
   return [h("table", { class: "pool" }, h("thead", {}, h("tr", {}, h("th", {}, "Backend"), h("th", { class: "num" }, "Weight"), h("th", {}, "State"), h("th", { class: "c-lat" }, "Latency, 5 min"), h("th", {}, column))), bodies)];
+}
+
+// Balancers of a frontend: whose view is shown, and which others have it.
+function seenOn(one) {
+  const all = [one, ...one.others].map((each) => each.on);
+  if (!one.elsewhere && all.length === 1) return null;
+  return h("span", { class: "t2" }, `${one.elsewhere ? "as reported by" : "as seen by"} ${one.on}${all.length > 1 ? `; also on ${names(all.slice(1))}` : ""}`);
 }
 
 export function showVips() {
@@ -66,8 +107,8 @@ export function showVips() {
   chosen = one.name;
   patch($("vlist"), all.map((each) => listed(each, each.name === chosen)));
   const announced = one.announce ? (one.announce.announced ? `announced on ${one.announce.device}` : `not announced: ${one.announce.why ?? "not yet"}`) : "not announced by Holdfast";
-  patch($("vhead"), [h("h3", {}, one.name), h("code", { class: "t2" }, one.vip), rate(one) ? h("span", { class: "t2" }, `${number(Math.round(rate(one)))} new flows/s`) : null, one.elsewhere ? null : h("span", { class: "t2" }, announced),
-    one.panic ? h("span", { class: "bad" }, "panic: all backends serve, healthy or not") : null, one.paused ? h("span", { class: "warn" }, `paused by ${one.paused.who}: “${one.paused.why}”`) : null, one.programmed === false ? h("span", { class: "warn" }, "not programmed yet") : null,
+  patch($("vhead"), [h("h3", {}, one.name), h("code", { class: "t2" }, one.vip), rate(one) ? h("span", { class: "t2" }, `${number(Math.round(rate(one)))} new flows/s`) : null, one.elsewhere ? null : h("span", { class: "t2" }, announced), seenOn(one),
+    one.panic ? h("span", { class: "bad" }, "panic: all backends serve, healthy or not") : null, one.paused ? h("span", { class: "warn" }, one.paused.why ? `paused by ${one.paused.who}: “${one.paused.why}”` : `paused by ${one.paused.who}`) : null, one.programmed === false ? h("span", { class: "warn" }, "not programmed yet") : null,
     one.balancer && one.balancer.warm_up !== "over" ? h("span", { class: "warn" }, `warm-up: ${one.balancer.warm_up}; nothing is written before the backends are probed`) : null]);
   patch($("vpools"), pools(one));
   picture(one);

@@ -43,13 +43,15 @@ class PeerReports:
         name: str,
         clock: Clock,
         report: Callable[[], BalancerReport],
+        digests: Callable[[], Digests],
         settle: Duration,
     ) -> None:
-        """A peer counts as differing after `settle`."""
+        """A peer counts as differing from `digests` after `settle`."""
         self._agreement = Agreement(settle)
         self._clock = clock
         self._key = LeasedKey(store, BALANCER_REPORT.key(region, name), _TTL)
         self._report = report
+        self._own_digests = digests
         prefix = BALANCER_REPORT.prefix(region)
         self._peers = Mirror(store, prefix, BALANCER_REPORT.decode, own=own_key(region, name), now=clock.now)
 
@@ -65,7 +67,7 @@ class PeerReports:
             for key, peer in self._peers.objects.items()
             if key != self._key.key
         }
-        return self._agreement.differing(_digests(self._report()), peers, self._clock.now())
+        return self._agreement.differing(self._own_digests(), peers, self._clock.now())
 
     async def _watch_peers(self) -> None:
         while True:

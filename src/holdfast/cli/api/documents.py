@@ -111,7 +111,7 @@ class CommandDocuments:
             "complete": view.is_complete,
             "totals": view.totals(),
             "terms": view.terms(),
-            "balancers": view.balancers(),
+            "balancers": {name: _without_details(one) for name, one in view.balancers().items()},
             "intents": _each_once([*msgspec.to_builtins(view.intents()), *intents]),
             "drains": view.drains(),
             "agent_gates": view.agent_gates(),
@@ -194,6 +194,11 @@ class CommandDocuments:
             raise UnknownState(no_daemon(self._paths.runtime).message)
         with _as_document_errors():
             return await asyncio.to_thread(function, self._paths.runtime)
+
+
+def _without_details(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a balancer's report without the pools, which the document of the frontends has."""
+    return {name: value for name, value in report.items() if not name.startswith("details")}
 
 
 def closed_gates(held: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

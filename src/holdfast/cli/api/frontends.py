@@ -45,18 +45,19 @@ class FrontendsHere:
         return "; ".join(errors) or "no balancer is running here: ask the API of a balancer"
 
     async def _balancer(self, role: str) -> dict[str, Any]:
-        commands = ("balancer", "traffic", "buckets")
+        commands = ("balancer", "traffic", "buckets", "about")
         answers = await asyncio.gather(
             *(self._ask(role, VIPS_WORKER, one) for one in commands), self._ask(role, "prober", "latencies")
         )
         name = label(role)
         if answers[0].error:
             return {"name": name, "error": answers[0].error}
-        view, traffic, buckets, latencies = (answer.result for answer in answers)
+        view, traffic, buckets, about, latencies = (answer.result for answer in answers)
         self._count(name, traffic or [])
         self._sample(name, latencies or {})
         return {
             "name": name,
+            "reports_as": about["name"] if about and about["uses_store"] else "",
             **view,
             "traffic": self._traffic(name),
             "buckets": buckets or {},
