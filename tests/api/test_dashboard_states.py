@@ -137,7 +137,11 @@ def test_pools_of_balancers_on_other_machines_are_shown(browser: Browser) -> Non
     documents = SampleDocuments()
     documents.has_balancer = False
     both = {"web_1": "up", "web_2": "down"}
-    documents.reports = {"lb-2": reported(**both), "lb-3": reported(**both), "old": {"frontends": {"web": "up"}}}
+    documents.reports = {
+        "lb-2": reported(**both),
+        "lb-3": reported(**both),
+        "old": {"table": "b71e09aa", "frontends": {"web": "up"}},
+    }
     with serving(documents) as port:
         opened(browser, port)
         assert "degraded" in browser.text("#vlist")
@@ -148,6 +152,7 @@ def test_pools_of_balancers_on_other_machines_are_shown(browser: Browser) -> Non
         assert "web-1 10.28.3.1:8443 100 up measured on lb-2 –" in up
         assert "web-2 10.28.3.2:8443 0 of 100 down" in down
         assert "web: L4TOUT" in down
+        assert [one for one in browser.complaints() if "Uncaught" in one] == []
 
 
 def test_a_row_says_which_balancer_it_is_from_where_they_differ(browser: Browser) -> None:

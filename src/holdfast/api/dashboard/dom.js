@@ -72,6 +72,8 @@ export function lasting(seconds) {
 }
 export const about = (seconds) => (seconds < 60 || seconds >= 3600 ? lasting(seconds) : `${Math.floor(seconds / 60)} min`);
 export const short = (seconds) => (seconds === null || seconds === undefined ? "–" : seconds < 10 ? `${seconds.toFixed(1)} s` : lasting(seconds));
+// Two units without spaces, for where a sentence has no room.
+export const tight = (seconds) => (seconds < 60 ? short(seconds) : lasting(seconds).replace(/ (min|[dhs])/g, (_, unit) => unit[0]).replaceAll(" ", ""));
 export const clock = (moment) => `${new Date(moment).toISOString().slice(11, 19)}Z`;
 export const day = (moment) => `${new Date(moment).toISOString().slice(5, 19).replace("T", " ")}Z`;
 

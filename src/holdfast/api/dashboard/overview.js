@@ -1,7 +1,7 @@
 // Vital signs, problems and the flow: what `holdfast status` says first.
 
 import { evidenceOf } from "./evidence.js";
-import { $, about, clock, command, day, h, icon, lasting, many, number, patch, put, short } from "./dom.js";
+import { $, about, clock, command, day, h, icon, lasting, many, number, patch, put, tight } from "./dom.js";
 import {
   closedGates, digests, electorsHere, fleetName, frontends, frontendState, hostCounts, leader, nameOf, needed, problems, seen, servers, state, workerOfLeader,
 } from "./state.js";
@@ -20,7 +20,7 @@ function leaderVital() {
   const leads = leader(), list = state.fleet?.servers ?? [];
   const known = leads?.name ?? list.find((one) => one.role === "leader")?.name ?? servers().find((one) => one.leader)?.leader;
   const term = leads?.term ?? list.find((one) => one.role === "leader")?.term;
-  const followers = list.filter((one) => one.role !== "leader").map((one) => marked("warn", `${one.name} ${one.able ? "warm" : `cannot lead: ${one.why_not}`}`, !one.able));
+  const followers = list.filter((one) => one.role !== "leader" && one.name !== known).map((one) => marked("warn", `${one.name} ${one.able ? "warm" : `cannot lead: ${one.why_not}`}`, !one.able));
   const left = state.live && leads ? leads.lease_s : null;
   const bar = h("b", { style: { transform: `scaleX(${left === null ? 0 : Math.min(1, left / leads.ttl_s)})` } });
   const meter = h("i", { role: "meter", "aria-label": "Lease left", "aria-valuemin": "0", "aria-valuemax": leads?.ttl_s ?? 0, "aria-valuenow": (left ?? 0).toFixed(1) }, bar, h("u", { title: "workers stop writing when a third is left" }));
@@ -75,10 +75,11 @@ const commands = (one) => [["Look", one.commands.inspect], ["Release", one.comma
 
 function evidence(one, gate) {
   const held = closedGates((worker) => nameOf(worker) === one.subject).filter((each) => each.gate === gate);
-  const total = held.reduce((sum, each) => sum + each.held, 0);
+  const total = held.reduce((sum, each) => sum + each.held, 0), deletes = held.reduce((sum, each) => sum + each.deletes, 0), only = deletes === total;
   if (!total) return null;
-  const keys = held.flatMap((each) => each.keys).slice(0, 3).join(", ");
-  return [`${many(total, "change")} held, ${many(held.reduce((sum, each) => sum + each.deletes, 0), "delete")} among them: ${keys}${total > 3 ? ", …" : ""}`, total];
+  const keys = held.flatMap((each) => each.keys).slice(0, 3).map((key) => (only ? key.replace(/^delete /, "") : key)).join(", ");
+  const count = only ? many(total, "delete") : many(total, "change");
+  return [`${count} held${only ? "" : `, ${many(deletes, "delete")} among them`}: ${keys}${total > 3 ? `, and ${number(total - 3)} more` : ""}`, count];
 }
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
@@ -100,7 +101,7 @@ function problem(one, index) {
     ? h("button", { class: "btn go", "data-run": one.commands.release }, "Show the plan, then release …") : null;
   return h("article", { class: `prob${one.known ? "" : " unk"}`, tabindex: "-1", "data-key": `${one.subject} ${gate ?? one.sentence.slice(0, 12)}`, "aria-label": `Problem ${index + 1}: ${one.subject}` },
     h("span", { class: "n", "aria-hidden": "true" }, index + 1),
-    h("div", { class: "body" }, h("h3", {}, h("b", {}, gate && found ? `${one.subject} holds ${many(found[1], "change")}.` : one.subject), " ", gate ? sentence(reason) : one.sentence),
+    h("div", { class: "body" }, h("h3", {}, h("b", {}, gate && found ? `The ${one.subject} holds ${found[1]}.` : one.subject), " ", gate ? sentence(reason) : one.sentence),
       h("div", { class: "pmeta" }, h("span", { class: "st" }, `${state_} ${lasting(age)}`), h("span", {}, `since ${clock(one.since)}`), h("span", { class: "mono t3" }, one.subject)),
       rows.length ? h("dl", { class: "kv" }, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)])) : null),
     h("div", { class: "cmds" }, shown.filter(([, text]) => isCommand(text)).map(([label, text]) => command(label, text)), run ? h("div", { class: "act" }, run) : null));
@@ -165,12 +166,14 @@ function lane(kind, title, sub, watch, diff, apply, names, closed, { one = false
 }
 
 const tank = (kind, title, big, ...rows) => h("div", { class: `tank ${kind}` }, h("h3", {}, title), h("div", { class: "big" }, big), rows.filter(Boolean).map((one) => h("p", {}, one)));
-const lag = (worker) => (worker?.lag_s === null || worker?.lag_s === undefined ? "–" : `${short(worker.lag_s)} lag`);
+const lag = (worker) => (worker?.lag_s === null || worker?.lag_s === undefined ? "–" : `${tight(worker.lag_s)} lag`);
+
+const ended = (text) => (/[.…]$/.test(text) ? text : `${text}.`);
 
 function explainClosed(all, unknown) {
   const first = all.filter((one) => one.gate !== "intent").sort((a, b) => b.held - a.held)[0] ?? all[0];
   const text = first
-    ? [h("b", {}, `${first.gate.replace("_", "-")} closed${first.since ? ` ${lasting(first.since)}` : ""}.`), ` ${first.hosts ? `On ${many(first.hosts, "host")} (${first.examples.join(", ")}): ` : `${many(first.held, "change")} held: `}${first.reason}. To release: ${first.opens || "it opens by itself"}.`]
+    ? [h("b", {}, `${first.gate.replace("_", "-")} closed${first.since ? ` ${lasting(first.since)}` : ""}.`), ` ${first.hosts ? `On ${many(first.hosts, "host")} (${first.examples.join(", ")}): ` : `${many(first.held, "change")} held: `}${first.reason}. To release: ${ended(first.opens || "it opens by itself")}`]
     : unknown || "All gates are open. What differs is written at once.";
   return h("p", { class: `why o3 ${first ? "shut" : ""}` }, h("i", { class: `gl ${first ? (first.gate === "intent" ? "part" : "shut") : ""}`, "aria-hidden": "true" }), h("span", {}, text));
 }
@@ -205,7 +208,7 @@ export function showFlow() {
     tank("o1", "inventory", endpoints ? number(endpoints.total) : "–", "endpoints", seen("agent-status") ? many(seen("agent-status").total, "host") : "known where the leader runs"),
     lane("o2", "syncer", leads ? `${leads.name}, leader` : "no leader here", lag(work), `${number(work?.backlog ?? 0)} differ`, work?.state.split(":")[0] ?? "–", SIX, syncer),
     explainClosed(all, unknown),
-    lane("r3 o9", "agent-status, endpoint-status", "status back", `${number(waiting)} waiting`, `${short(oldest)} lag`, workerOfLeader("agent-status")?.state.split(":")[0] ?? "–", STATUS, status, { one: true, back: true }),
+    lane("r3 o9", "agent-status, endpoint-status", "status back", `${number(waiting)} waiting`, `${tight(oldest)} lag`, workerOfLeader("agent-status")?.state.split(":")[0] ?? "–", STATUS, status, { one: true, back: true }),
     tank("o4", "etcd", store ? number(store.revision) : "–", store ? "revision" : null, totals ? many(totals.hosts, "host") : null, store ? `round trip ${store.round_trip_ms.toFixed(0)} ms` : "not reached", totals ? `${many(totals.unreadable, "bad key")}` : null),
     lane("o5", "agents", `${number(counts.h ?? 0)} of ${number(total)} at head`, totals ? many(totals.reports, "report") : "–", `${number(held)} held`, `${number(totals?.counts?.failed ?? 0)} failed`, AGENT, agents),
     lane("r2 o6", "balancers", found.length ? `${same} of ${found.length} equal${found[0] ? `, ${found[0][1].slice(0, 6)}` : ""}` : "none reports", lag(vipsWorker), `${number(vipsWorker?.backlog ?? 0)} differ`, vipsWorker?.state.split(":")[0] ?? "–", BALANCER, vips),

@@ -4,6 +4,8 @@ import { $, clean, command, day, h, lasting, many, number, patch, put } from "./
 import { servers, state } from "./state.js";
 
 const WEEK_S = 7 * 86400;
+// The successor records the end of a term whose leader died, at the moment when it leads itself: that is no gap.
+const KNOWN_GAP_S = 0.1;
 const PLANNED = /stopped|asked|step|restart|upgrade/i;
 
 /* ---- terms ---- */
@@ -24,7 +26,7 @@ export function showTerms() {
   const table = [...terms].reverse().slice(0, 5).map((one, index, list) => {
     const next = list[index - 1], gap = one.ended && next ? (Date.parse(next.began) - Date.parse(one.ended)) / 1000 : null, hard = one.ended && !PLANNED.test(one.why);
     return h("tr", { "data-key": one.term }, h("td", { class: "mono" }, number(one.term)), h("td", {}, one.name), h("td", { class: "mono t2 c-beg nw" }, day(one.began)), h("td", { class: "num" }, lasting(((one.ended ? Date.parse(one.ended) : now) - Date.parse(one.began)) / 1000)),
-      h("td", {}, one.ended ? [hard ? h("i", { class: "sd wait mark", role: "img", "aria-label": "unplanned" }) : null, one.why || "not recorded", gap !== null && gap >= 0 ? h("div", { class: "t3 of" }, `${gap.toFixed(1)} s without a leader`) : null] : "it leads"));
+      h("td", {}, one.ended ? [hard ? h("i", { class: "sd wait mark", role: "img", "aria-label": "unplanned" }) : null, one.why || "not recorded", gap !== null && gap >= (hard ? KNOWN_GAP_S : 0) ? h("div", { class: "t3 of" }, `${gap.toFixed(1)} s without a leader`) : null] : "it leads"));
   });
   patch($("terms"), [h("div", { class: "tl", "aria-hidden": "true" }, rows, h("div", { class: "axis" }, h("span", {}, `${lasting(span / 1000)} ago`), h("span", {}, "now"))),
     h("table", { class: "tt" }, h("thead", {}, h("tr", {}, h("th", {}, "Term"), h("th", {}, "Server"), h("th", { class: "c-beg" }, "Began"), h("th", { class: "num" }, "Lasted"), h("th", {}, "Ended because"))), h("tbody", {}, table))]);
@@ -70,9 +72,9 @@ function kindOf(one) {
   if (one.outcome === "asked") return "intent";
   if (one.worker === "elector" || one.term_event) return "leader";
   if (one.worker === "supervisor" || one.op === "worker") return "worker";
-  if (/^agent-status/.test(one.worker)) return "host";
+  if (/^(agent|endpoint)-status/.test(one.worker)) return "host";
   if (/^(vips|announce|prober)/.test(one.worker)) return "vip";
-  if (/^peers/.test(one.worker)) return "agent";
+  if (/^(agent|peers)/.test(one.worker)) return "agent";
   if (/^(compaction|etcd)/.test(one.worker)) return "store";
   return "syncer";
 }

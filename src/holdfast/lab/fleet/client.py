@@ -87,5 +87,5 @@ async def send_traffic(worker: Worker, connector: Connector, is_served: Callable
     while not await is_served():
         if await worker.stopped(_POLL):
             return
-    worker.vitals.state = f"sending to {VIP}"
+    worker.vitals.state = "sending"
     await traffic.run(FLOWS, worker.stopping.wait())
