@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -33,6 +34,16 @@ def test_held_changes_that_are_not_all_deletes_say_so(browser: Browser) -> None:
         opened(browser, port)
         assert "The syncer holds 15 changes." in browser.text(".prob h3")
         assert "15 changes held, 14 deletes among them: replace endpoint e0" in browser.text(".prob .kv")
+
+
+def test_a_gate_is_closed_for_as_long_as_its_worker_says_not_only_since_the_api_has_seen_it(browser: Browser) -> None:
+    documents = SampleDocuments()
+    documents.close_gate()
+    documents.problems[0]["since"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    with serving(documents) as port:
+        opened(browser, port)
+        assert "held by witness 6 min 12 s" in browser.text(".prob .pmeta")
+        assert "witness closed 6 min 12 s" in browser.text(".flow .why")
 
 
 @pytest.mark.parametrize(("ended", "is_shown"), [("2026-11-15T14:02:51Z", False), ("2026-11-15T14:02:48.2Z", True)])

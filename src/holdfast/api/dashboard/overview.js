@@ -79,7 +79,7 @@ function evidence(one, gate) {
   if (!total) return null;
   const keys = held.flatMap((each) => each.keys).slice(0, 3).map((key) => (only ? key.replace(/^delete /, "") : key)).join(", ");
   const count = only ? many(total, "delete") : many(total, "change");
-  return [`${count} held${only ? "" : `, ${many(deletes, "delete")} among them`}: ${keys}${total > 3 ? `, and ${number(total - 3)} more` : ""}`, count];
+  return [`${count} held${only ? "" : `, ${many(deletes, "delete")} among them`}: ${keys}${total > 3 ? `, and ${number(total - 3)} more` : ""}`, count, Math.max(...held.map((each) => each.since))];
 }
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
@@ -87,7 +87,8 @@ const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 function problem(one, index) {
   const [, gate, reason] = HELD.exec(one.sentence) ?? [];
   const found = gate ? evidence(one, gate) : null;
-  const shown = commands(one), told = shown.filter(([, text]) => !isCommand(text)), age = since(one.since);
+  const shown = commands(one), told = shown.filter(([, text]) => !isCommand(text));
+  const age = Math.max(since(one.since), found?.[2] ?? 0), began = Date.parse(state.status.at) - age * 1000;
   const mark = h("i", { class: "gl shut", "aria-hidden": "true" });
   const rows = [
     ...(gate ? [] : evidenceOf(one.subject)),
@@ -102,7 +103,7 @@ function problem(one, index) {
   return h("article", { class: `prob${one.known ? "" : " unk"}`, tabindex: "-1", "data-key": `${one.subject} ${gate ?? one.sentence.slice(0, 12)}`, "aria-label": `Problem ${index + 1}: ${one.subject}` },
     h("span", { class: "n", "aria-hidden": "true" }, index + 1),
     h("div", { class: "body" }, h("h3", {}, h("b", {}, gate && found ? `The ${one.subject} holds ${found[1]}.` : one.subject), " ", gate ? sentence(reason) : one.sentence),
-      h("div", { class: "pmeta" }, h("span", { class: "st" }, `${state_} ${lasting(age)}`), h("span", {}, `since ${clock(one.since)}`), h("span", { class: "mono t3" }, one.subject)),
+      h("div", { class: "pmeta" }, h("span", { class: "st" }, `${state_} ${lasting(age)}`), h("span", {}, `since ${clock(began)}`), h("span", { class: "mono t3" }, one.subject)),
       rows.length ? h("dl", { class: "kv" }, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)])) : null),
     h("div", { class: "cmds" }, shown.filter(([, text]) => isCommand(text)).map(([label, text]) => command(label, text)), run ? h("div", { class: "act" }, run) : null));
 }
