@@ -96,5 +96,6 @@ class ApiDaemon:
         assert self._process.poll() is None, self.log()
         try:
             return 200 in (self.get("/follower")[0], self.get("/leader")[0])
-        except OSError:
+        except (OSError, http.client.BadStatusLine):
+            # Nobody listens yet. A connection to a free port may be given that port as its source, and hear itself.
             return False

@@ -57,6 +57,29 @@ def test_a_body_without_length_is_refused_before_it_ends(tmp_path: Path) -> None
             assert answer.status == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"action": "stop", "kind": "host"}, "action: Invalid enum value"),
+        ({"action": "pause", "kind": "host", "why": "x"}, "Object contains unknown field `why`"),
+        ({"action": "pause", "kind": "host", "x" * 60_000: 1}, "Object contains unknown field `xxx"),
+    ],
+)
+def test_a_refused_body_is_told_what_is_wrong_with_which_field(
+    tmp_path: Path, body: dict[str, object], said: str
+) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    bearer = {"Authorization": f"Bearer {tokens.create('alice', TokenRole.ADMIN)}", **JSON}
+    with (
+        serving(SampleDocuments(), tokens=tokens) as port,
+        answered(port, "POST", "intents", json.dumps(body), bearer) as answer,
+    ):
+        detail = json.loads(answer.read())["detail"]
+        assert answer.status == 400
+        assert said in detail
+        assert len(detail) < 500, "an answer does not send the whole body back"
+
+
 def events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str, str]]:
     """Yield id, event and data of each message, ticks left out."""
     found: dict[str, str] = {}

@@ -70,3 +70,15 @@ def test_examples_of_the_grid_have_the_fields_of_real_answers() -> None:
     assert examples.FLEET["totals"].keys() == view.totals().keys()
     assert examples.FLEET.keys() - {"drains"} == asyncio.run(SampleDocuments().fleet()).keys()
     assert examples.HOSTS["letters"].items() <= view.hosts()["letters"].items()
+
+
+def test_bodies_that_refuse_unknown_fields_say_so() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for name in ("IntentBody", "AllowBody"):
+        assert schemas[name]["additionalProperties"] is False
+        assert schemas[name]["properties"]
+
+
+def test_a_release_names_the_header_that_it_needs() -> None:
+    (header,) = DOCUMENT["paths"]["/api/v1/gates/allow"]["post"]["parameters"]
+    assert (header["name"], header["in"]) == ("If-Match", "header")

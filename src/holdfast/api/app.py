@@ -14,9 +14,9 @@ from litestar.response import Stream
 
 from holdfast.api import examples
 from holdfast.api.access import ON_LOOPBACK, ApiAccess, SameMachine, TokenRequired
-from holdfast.api.changes import change_handlers
+from holdfast.api.changes import CLOSED_BODIES, change_handlers
 from holdfast.api.documents import DocumentError, Documents
-from holdfast.api.openapi import answers, document_config, example, roles
+from holdfast.api.openapi import answers, close_bodies, document_config, example, roles
 from holdfast.api.page import page_handlers
 from holdfast.api.problems import failed, no_document, no_tokens, refused
 from holdfast.api.sessions import AnyRequest, Sessions
@@ -37,7 +37,7 @@ Last = Annotated[int, Parameter(ge=1, le=_MOST_DECISIONS, description="Number of
 
 def create_app(documents: Documents, feed: EventFeed, sessions: Sessions, access: ApiAccess = ON_LOOPBACK) -> Litestar:
     is_allowed = sessions.is_known if access.is_remote else _anybody
-    return Litestar(
+    app = Litestar(
         [
             *_checks(documents),
             *_documents(documents),
@@ -57,6 +57,8 @@ def create_app(documents: Documents, feed: EventFeed, sessions: Sessions, access
         logging_config=None,
         request_max_body_size=65_536,
     )
+    close_bodies(app.openapi_schema, CLOSED_BODIES)
+    return app
 
 
 def _documents(documents: Documents) -> Sequence[HTTPRouteHandler]:

@@ -17,7 +17,7 @@ from litestar.params import Body
 
 from holdfast.api import examples
 from holdfast.api.documents import Documents, IntentRequest
-from holdfast.api.openapi import answers, errors, example
+from holdfast.api.openapi import OfPlan, answers, errors, example
 from holdfast.api.sessions import COOKIE, AnyRequest, Sessions
 
 _Short = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -43,6 +43,10 @@ class AllowBody(msgspec.Struct, forbid_unknown_fields=True):
 
     gate: _Short
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+
+
+CLOSED_BODIES = (IntentBody, AllowBody)
+"""Bodies that refuse unknown fields."""
 
 
 def change_handlers(documents: Documents, sessions: Sessions, *, has_tls: bool) -> Sequence[HTTPRouteHandler]:
@@ -98,6 +102,7 @@ def change_handlers(documents: Documents, sessions: Sessions, *, has_tls: bool) 
         "/api/v1/gates/allow",
         summary="Release once what a gate holds; needs an admin token",
         status_code=200,
+        operation_class=OfPlan,
         responses=answers(dict[str, str], examples.ANSWER, 400, 404, 409, 412, 413, 428, 503),
     )
     async def allow(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,7 +11,16 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.openapi.spec import Components, Example, SecurityScheme
+from litestar.openapi.spec import (
+    Components,
+    Example,
+    OpenAPI,
+    OpenAPIType,
+    Operation,
+    Schema,
+    SecurityScheme,
+)
+from litestar.openapi.spec import Parameter as OpenAPIParameter
 
 from holdfast import __version__
 from holdfast.api.sessions import COOKIE
@@ -30,6 +40,18 @@ _SENTENCES = {
     429: ("request refused", "too many requests: try again in a second"),
     503: ("state unknown", "the store is unreachable"),
 }
+
+
+@dataclass
+class OfPlan(Operation):
+    """Operation on a plan that the caller has seen: `If-Match` names it."""
+
+    def __post_init__(self) -> None:
+        seen = "ETag of the plan that the caller has seen, from GET /api/v1/plan; 428 without it."
+        header = OpenAPIParameter(
+            "If-Match", "header", Schema(type=OpenAPIType.STRING, max_length=256), description=seen, required=True
+        )
+        self.parameters = [*(self.parameters or ()), header]
 
 
 class ProblemDetails(msgspec.Struct, frozen=True):
@@ -84,6 +106,15 @@ def _problem(status: int) -> ResponseSpec:
 
 def _named(handler: HTTPRouteHandler, _method: object, _path: object) -> str:
     return handler.handler_name
+
+
+def close_bodies(document: OpenAPI, bodies: Iterable[type[msgspec.Struct]]) -> None:
+    """Say of these bodies that they refuse unknown fields, which Litestar leaves out."""
+    assert document.components is not None
+    for one in bodies:
+        schema = document.components.schemas[one.__name__]
+        assert isinstance(schema, Schema)
+        schema.additional_properties = False
 
 
 def document_config() -> OpenAPIConfig:

@@ -18,6 +18,11 @@ log = structlog.get_logger(__name__)
 
 _TITLES = {404: "not found", 503: "state unknown", 409: "refused", 412: "changed meanwhile"}
 
+_NAMED = 3
+"""Fields that an answer names."""
+_TEXT = 300
+"""Characters about them: a refused body may be all one name."""
+
 AnyRequest = Request[Any, Any, Any]
 
 
@@ -30,7 +35,14 @@ def no_tokens(request: AnyRequest, error: TokensUnreadable) -> Response[bytes]:
 
 
 def refused(request: AnyRequest, error: HTTPException) -> Response[bytes]:
-    return _problem(request, error.status_code, "request refused", error.detail, error.headers)
+    return _problem(request, error.status_code, "request refused", f"{error.detail}{_where(error)}", error.headers)
+
+
+def _where(error: HTTPException) -> str:
+    """Return what is wrong with which field, where Litestar tells it beside the detail."""
+    found = error.extra if isinstance(error.extra, list) else []
+    told = [": ".join(str(one[name]) for name in ("key", "message") if one.get(name)) for one in found[:_NAMED]]
+    return f": {'; '.join(told)}"[:_TEXT] if told else ""
 
 
 def failed(request: AnyRequest, error: Exception) -> Response[bytes]:
