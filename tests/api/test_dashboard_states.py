@@ -147,6 +147,7 @@ def test_pools_of_balancers_on_other_machines_are_shown(browser: Browser) -> Non
         assert "degraded" in browser.text("#vlist")
         assert "1 of 2" in browser.text("#vlist")
         assert "as reported by lb-2; also on lb-3, old" in browser.text("#vhead")
+        browser.wait("/down \\d+ d/.test(document.querySelector('#vpools').innerText)", "the age, by the status")
         head, up, down = browser.run(ROWS)
         assert "serves, 1 of 2 up" in head
         assert "web-1 10.28.3.1:8443 100 up measured on lb-2 –" in up
@@ -168,11 +169,24 @@ def test_a_row_says_which_balancer_it_is_from_where_they_differ(browser: Browser
         assert "as seen by lb-1; also on lb-2, lb-3, lb-4" in browser.text("#vhead")
         rows = browser.run(ROWS)
         assert [row for row in rows if " on lb-" in row and not row.startswith("web-4")] == rows[2:4]
-        assert "on lb-1 100 up" in rows[2]
+        assert "on lb-1, lb-2 100 up" in rows[2]
         assert rows[3].startswith("web-2 on lb-3, lb-4 0 of 100 down")
         assert rows[5].startswith("web-4 on lb-3, lb-4 100 up")
         documents.reports = {"lb-2": alike}
         browser.wait("!document.querySelector('#vpools').innerText.includes(' on lb-')", "the difference to go")
+
+
+def test_the_balancer_here_and_a_table_that_differs_are_among_the_tables_shown(browser: Browser) -> None:
+    documents = SampleDocuments()
+    documents.reports = {f"lb-{number}": reported(web_1="up") for number in range(2, 8)}
+    documents.reports["lb-7"]["table"] = "ffff12aa"
+    with serving(documents) as port:
+        opened(browser, port)
+        shown = browser.run(
+            "return [...document.querySelectorAll('#dig li')].map((one) => one.innerText.split(/\\s+/))"
+        )
+        assert shown == [["lb-1", "b71e09"], ["lb-7", "ffff12"], ["lb-2", "b71e09"], ["lb-3", "b71e09"]]
+        assert "Tables differ: 6 of 7 are equal" in browser.text("#pic")
 
 
 def test_a_frontend_that_is_dark_on_one_balancer_is_degraded(browser: Browser) -> None:

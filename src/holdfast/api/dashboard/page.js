@@ -6,7 +6,7 @@ import { setUpHosts, onCells, onHosts, refreshHost, showExceptions, showHost } f
 import { showFlow, showHeader, showProblems, showVitals } from "./overview.js";
 import { onDecisions, setUpEvents, showEvents, showIntents, showTerms } from "./records.js";
 import { setUpSession } from "./session.js";
-import { leader, servers, state } from "./state.js";
+import { balancers, leader, servers, state } from "./state.js";
 import { follow, retryIn } from "./stream.js";
 import { paint, setUpVips, showVips } from "./vips.js";
 import { showWorkers } from "./workers.js";
@@ -31,6 +31,7 @@ const SHOW = {
 function showAll() {
   showHeader(); showVitals(); showProblems(); showFlow(); showWorkers();
   if (state.hosts) showExceptions();
+  if (state.frontends && !balancers().length) showVips(); // reports change seldom, the ages of their states always
 }
 
 // Vital signs, problems and flow name figures of every document, so that none of them contradicts the section below.

@@ -53,9 +53,9 @@ export function hostCounts() {
 export const balancers = () => (state.frontends?.here ?? []).filter((one) => !one.error);
 const nameOfBalancer = (one) => one.reports_as || one.name;
 export const digests = () => {
-  const found = Object.entries(state.frontends?.reports ?? {}).map(([name, one]) => [name, one.table]);
-  for (const one of balancers()) if (!found.some(([name]) => name === nameOfBalancer(one))) found.push([nameOfBalancer(one), one.digests.table]);
-  return found;
+  const found = new Map(balancers().map((one) => [nameOfBalancer(one), one.digests.table]));
+  for (const [name, one] of Object.entries(state.frontends?.reports ?? {})) found.set(name, found.get(name) ?? one.table);
+  return [...found];
 };
 
 // A frontend as another machine's balancer reports it, in the form that the balancers here answer in.
@@ -119,6 +119,9 @@ export function differing(one, at, name, member) {
   }
   return [...groups.values()];
 }
+// Balancers that see a backend as the shown one does.
+export const agreeing = (one, at, member) =>
+  [one, ...(one.others ?? [])].filter((other) => { const its = other.known && other.pools[at]?.find((each) => each.backend === member.backend); return its && rowOf(its) === rowOf(member); }).map((other) => other.on);
 // Backends of a pool that only other balancers name.
 export const onlyElsewhere = (one, at) => {
   const own = new Set((one.pools[at] ?? []).map((each) => each.backend));

@@ -1,7 +1,7 @@
 // VIPs: pools, weights, shares, probe latencies, and the bucket table as a picture.
 
 import { $, clean, h, lasting, many, number, patch, put, s } from "./dom.js";
-import { differing, digests, frontends, frontendState, onlyElsewhere, state, stateOn, upOf } from "./state.js";
+import { agreeing, differing, digests, frontends, frontendState, onlyElsewhere, state, stateOn, upOf } from "./state.js";
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const NONE = 65535;
@@ -61,13 +61,13 @@ function unlikeRow(name, { member, on }, serves) {
   return h("tr", { "data-key": `${name} on ${on[0]}`, class: "apart" }, h("td", {}, h("span", { class: "adr warn" }, `${name} on ${names(on)}`)), weightAndState(member, serves), h("td", { class: "c-lat" }), h("td", {}));
 }
 
-function backend(one, member, letter, colour, total, serves, isApart) {
+function backend(one, member, letter, colour, total, serves, on) {
   const it = one.balancer?.backends.find((each) => each.name === member.backend), checks = Object.values(it?.checks ?? {});
   const samples = checks.map((each) => one.balancer.probes[each.target]).find(Boolean) ?? [];
   const buckets = one.balancer?.buckets[one.name]?.[member.address] ?? 0, measured = one.balancer?.traffic?.[one.name]?.[member.backend] ?? 0, sum = rate(one);
   const share = sum ? (measured / sum) * 100 : total ? (buckets / total) * 100 : 0;
   const part = one.balancer ? [h("div", { class: "share" }, h("span", { class: `num ${buckets ? "" : "t3"}` }, `${share.toFixed(1)} %`), h("i", { "aria-hidden": "true" }, h("b", { style: { width: `${share.toFixed(1)}%`, background: colour } }))), h("div", { class: "t3 of" }, many(buckets, "bucket"))] : h("span", { class: "t3" }, "–");
-  return h("tr", { "data-key": member.backend }, h("td", {}, h("span", { class: "st" }, h("span", { class: `sw ${buckets ? "" : "none"}`, style: { background: colour, color: ink(colour) }, "aria-hidden": "true" }, letter), h("b", { class: "m" }, member.backend)), h("div", { class: "t3 mono adr" }, member.address), isApart ? h("div", { class: "warn adr" }, `on ${one.on}`) : null),
+  return h("tr", { "data-key": member.backend }, h("td", {}, h("span", { class: "st" }, h("span", { class: `sw ${buckets ? "" : "none"}`, style: { background: colour, color: ink(colour) }, "aria-hidden": "true" }, letter), h("b", { class: "m" }, member.backend)), h("div", { class: "t3 mono adr" }, member.address), on ? h("div", { class: "warn adr" }, `on ${on}`) : null),
     weightAndState(member, serves), h("td", { class: "c-lat" }, lastSample(one, member, samples)), h("td", {}, part));
 }
 
@@ -79,7 +79,7 @@ function pools(one) {
     const note = serves ? ` · serves, ${up} of ${of} up` : one.active_pool === null ? " · does not serve" : " · stands by, weight 0 while a pool above serves";
     const rows = pool.flatMap((each) => {
       const place = order.indexOf(each.address), others = differing(one, at, each.backend, each);
-      return [backend(one, each, place < 0 ? "–" : LETTERS[place % 26], place < 0 ? "#888888" : palette[place % 5], total, serves, others.length > 0), others.map((group) => unlikeRow(each.backend, group, serves))];
+      return [backend(one, each, place < 0 ? "–" : LETTERS[place % 26], place < 0 ? "#888888" : palette[place % 5], total, serves, others.length ? names(agreeing(one, at, each)) : ""), others.map((group) => unlikeRow(each.backend, group, serves))];
     });
     const missing = onlyElsewhere(one, at).flatMap((name) => differing(one, at, name, null).map((group) => unlikeRow(name, group, serves)));
     return h("tbody", { "data-key": `pool ${at}` }, h("tr", { class: "ph" }, h("td", { colspan: "5" }, h("b", { class: "m" }, `Pool ${at + 1}`), note)), rows, missing, left > 0 ? h("tr", {}, h("td", { colspan: "5", class: "t2" }, `and ${many(left, "backend")}: holdfast explain frontend ${one.name}, on ${one.on}`)) : null);
@@ -120,7 +120,8 @@ const unpack = (text) => new Uint16Array(Uint8Array.from(atob(text), (one) => on
 function picture(one) {
   const found = digests(), counts = one.balancer?.buckets[one.name] ?? {}, key = JSON.stringify([one.name, counts]);
   $("pic").hidden = !Object.keys(counts).length;
-  patch($("dig"), found.slice(0, 4).map(([name, digest]) => h("li", {}, h("span", {}, name), h("code", { class: digest === found[0][1] ? "" : "bad" }, digest.slice(0, 6)))));
+  const apart = found.filter(([, digest]) => digest !== found[0][1]), shown = [...found.slice(0, 1), ...apart, ...found.slice(1).filter((each) => !apart.includes(each))].slice(0, 4);
+  patch($("dig"), shown.map(([name, digest]) => h("li", {}, h("span", {}, name), h("code", { class: digest === found[0][1] ? "" : "bad" }, digest.slice(0, 6)))));
   const same = found.filter(([, digest]) => digest === found[0]?.[1]).length;
   patch($("agree"), [h("span", { class: same < found.length ? "bad" : "" }, same < found.length ? `Tables differ: ${same} of ${found.length} are equal` : `Tables equal on ${same} of ${many(found.length, "balancer")}`)]);
   if (!$("pic").hidden && wantedFor !== key) fetchTable(one.name, key);
