@@ -162,3 +162,17 @@ def test_the_plan_says_that_a_switch_to_another_pool_moves_everything(tmp_path: 
         assert [one["share"] for one in plan["moves"]] == [1.0]
 
     play(story, tmp_path)
+
+
+def test_a_change_of_an_entry_is_recorded_with_its_weights(tmp_path: Path) -> None:
+    async def story(world: World, site: BalancerHarness) -> None:
+        await settled(site, simple(1, 2))
+        site.truth.down = {"b2"}
+        await asyncio.sleep(10)
+
+    play(story, tmp_path)
+    told = [one.sentence for one in history(tmp_path, "192.0.2.1:80/tcp → 10.0.0.2:80") if one.op == "replace"]
+    assert [one.partition(":")[0] for one in told] == [
+        "replaced (weight 100 → weight 0 of 100)",
+        "replaced (weight 0 of 100 → weight 0 of 100, flows ended)",
+    ]

@@ -30,7 +30,7 @@ from holdfast.balancer.services.resolved import ResolvedFrontend
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.target import BucketMoves, VipTarget
 from holdfast.balancer.traffic import TrafficMeter
-from holdfast.balancer.vip import KINDS, BackendEntry, Value, Vip, VipKey, filled
+from holdfast.balancer.vip import KINDS, BackendEntry, Value, Vip, VipKey, filled, in_words
 from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, PauseGate, Synced, SyncGate
@@ -127,6 +127,7 @@ class VipReconciler:
             gates=(self.pause_gate, self.warm_up, self.health, self.sync, self.announced_gate),
             kinds=KINDS,
             show=str,
+            show_value=in_words,
             same=same,
             brake=self.brake,
             quiet=("warm_up",),

@@ -99,6 +99,14 @@ Canonical = Callable[[Vip, Objects], Objects]
 key of an object depends on that object alone; its value may depend on all of them."""
 
 
+def in_words(value: Value) -> str:
+    """Format the weight of an entry for the decision log; a VIP is described by its key."""
+    if isinstance(value, VipSettings):
+        return ""
+    of = "" if value.base == value.weight else f" of {value.base}"
+    return f"weight {value.weight}{of}{', flows ended' if value.kill else ''}"
+
+
 def as_wanted(_vip: Vip, objects: Objects) -> Objects:
     """Canonical form in a dataplane that can hold everything."""
     return objects
