@@ -82,7 +82,7 @@ def test_any_bytes_are_a_record_or_none(data: bytes) -> None:
 
 @given(st.lists(keys.map(codec.write_key) | st.binary(max_size=12)))
 def test_many_keys_are_read_as_each_of_them_is(texts: list[bytes]) -> None:
-    assert codec.read_keys(texts) == [codec.read_key(text) for text in texts]
+    assert codec.read_keys(texts) == [text if (key := codec.read_key(text)) is None else key for text in texts]
 
 
 def test_fields_that_a_later_release_adds_to_a_record_are_ignored() -> None:

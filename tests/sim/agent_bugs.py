@@ -19,7 +19,8 @@ from holdfast.agent.desired.watcher import Journaled, SourceWatcher
 from holdfast.agent.gates import readiness
 from holdfast.agent.gates.dependents import DependentsGate
 from holdfast.agent.gates.precedence import PrecedenceGate
-from holdfast.agent.journal.frames import EntryKind, JournalEntry
+from holdfast.agent.journal.codec import ClaimEntry, Entry
+from holdfast.agent.journal.frames import EntryKind
 from holdfast.agent.target import JournaledTarget
 from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import at_once
@@ -37,14 +38,14 @@ def _open(*_judged: object) -> None:
     return None
 
 
-def _without_additions(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
+def _without_additions(self: JournaledTarget, entries: Iterable[Entry]) -> None:
     self.journal.write([entry for entry in entries if entry.op is not EntryKind.ADD])
 
 
-def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
+def _forgets_intents(self: JournaledTarget, entries: Iterable[Entry]) -> None:
     """Take a delete off the journal when it begins, not when it is over."""
     self.journal.write(
-        [JournalEntry(EntryKind.DONE, entry.key) if entry.op is EntryKind.DELETING else entry for entry in entries]
+        [ClaimEntry(EntryKind.DONE, entry.key) if entry.op is EntryKind.DELETING else entry for entry in entries]
     )
 
 

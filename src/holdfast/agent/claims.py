@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.reconcile import Kinds
+from holdfast.reconcile import Kinds, Owned
 
 T = TypeVar("T")
 
@@ -307,14 +307,24 @@ def depends_on(key: ClaimKey, shape: Shape) -> Sequence[ClaimKey]:
 
 def uses(key: ClaimKey, shape: Shape) -> Sequence[ClaimKey]:
     """Return the objects that must not be deleted while this one is present."""
-    if type(shape) is LocalRoute:
-        name = shape.interface
-        return interface(key.family, name), source(name, key), guarded(name)
-    return depends_on(key, shape)
+    find = _USES.get(type(shape))
+    return () if find is None else find(key, shape)
+
+
+def uses_of_all(claims: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> Iterator[ClaimKey]:
+    """Return what each of these objects uses, all in one."""
+    finder_of = _USES.get
+    shapes = [(key, owned.value.shape) for key, owned in claims]
+    return chain.from_iterable([find(key, shape) for key, shape in shapes if (find := finder_of(type(shape)))])
 
 
 def _of_route(_key: ClaimKey, shape: Any) -> Sequence[ClaimKey]:
     return (nexthop(shape.via), tunnel_address(shape.source)) if shape.source else (nexthop(shape.via),)
+
+
+def _of_local_route(key: ClaimKey, shape: Any) -> Sequence[ClaimKey]:
+    name = shape.interface
+    return interface(key.family, name), source(name, key), guarded(name)
 
 
 def _of_nexthop(key: ClaimKey, shape: Any) -> Sequence[ClaimKey]:
@@ -339,6 +349,7 @@ _DEPENDENCIES: Mapping[type, Callable[[ClaimKey, Any], Sequence[ClaimKey]]] = {
     GuardElement: lambda _key, _shape: (GUARD,),
 }
 """By type of shape: a restart asks for each of a hundred thousand objects."""
+_USES = {**_DEPENDENCIES, LocalRoute: _of_local_route}
 
 
 _NAMES: Mapping[ClaimKind, str] = {kind: kind.name.lower() for kind in ClaimKind}

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 
-from holdfast.agent.claims import AT_A_TIME, Claim, ClaimKey, portions, uses
+from holdfast.agent.claims import AT_A_TIME, Claim, ClaimKey, portions, uses, uses_of_all
 from holdfast.reconcile import Owned
 
 
@@ -81,7 +80,7 @@ class Present:
         self.version += 1
         self.claims = dict(claims)
         for some in portions(list(claims.items())):
-            self._dependents.update(chain.from_iterable([uses(key, owned.value.shape) for key, owned in some]))
+            self._dependents.update(uses_of_all(some))
             yield
 
     def wait_for(self, key: ClaimKey, dependency: ClaimKey) -> None:

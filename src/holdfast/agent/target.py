@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Shape, in_order, portions
 from holdfast.agent.dataplane.api import ClaimChange, Handler, HostDataplane
 from holdfast.agent.gates import readiness
-from holdfast.agent.journal import Journal, codec
-from holdfast.agent.journal.frames import LONGEST_BODY, EntryKind, JournalEntry
+from holdfast.agent.journal import Journal
+from holdfast.agent.journal.codec import ClaimEntry, Entry
+from holdfast.agent.journal.contents import JournalContents
+from holdfast.agent.journal.frames import LONGEST_BODY, EntryKind
 from holdfast.agent.journal.journal import JournalUnwritable
 from holdfast.agent.pending_deletes import PendingDeletes
 from holdfast.agent.present import Present
@@ -43,12 +45,13 @@ class JournaledTarget:
         self.handlers: Sequence[Handler] = (dataplane, *others)
         self.present = Present()
         self.pending_deletes = PendingDeletes([handler.name for handler in self.handlers])
-        self._journaled: dict[ClaimKey, Owned[Claim] | bytes] = {}
-        """Encoded until first used."""
+        self._journaled = JournalContents()
         self._was_read = False
         self._order: list[ClaimKey] = []
         """Keys of everything that the last full read found."""
         self._page = page
+        self._unreadable: set[ClaimKey] = set()
+        """Keys whose records are of another release."""
         self._unacknowledged: set[ClaimKey] = set()
         """Keys whose last addition not every handler has acknowledged, as far as is known."""
         self._load_journal()
@@ -56,38 +59,25 @@ class JournaledTarget:
     def _load_journal(self) -> None:
         """Load what earlier runs left. Nothing of it is programmed; bodies are decoded when needed."""
         # protection: N1
-        live = self.journal.live
-        with gc_paused(len(live)):
-            keys = codec.read_keys(live)
-            self._journaled = {key: body for key, body in zip(keys, live.values(), strict=True) if key is not None}
+        self._journaled = self.journal.contents
         if len(self.handlers) > 1:
             # Only the kernel can be read back; the other handlers may lack any of it.
-            self._unacknowledged.update(self._journaled)
-        for text, body in self.journal.deleting.items():
-            key = codec.read_key(text)
-            if key is not None:
-                self._journaled[key] = body
-                self.pending_deletes.begin([key])
-        unknown = len(live) + len(self.journal.deleting) - len(self._journaled)
-        if unknown:
+            self._unacknowledged.update(key for key in self.journal.live if not isinstance(key, bytes))
+        self.pending_deletes.begin([key for key in self._journaled.deleting if not isinstance(key, bytes)])
+        if unknown := self._journaled.unreadable_keys():
             log.error("journal has records of another release; they stay, and are not used", records=unknown)
 
     def load(self, key: ClaimKey) -> Owned[Claim] | None:
         """Return the journal's claim on this key; None if there is none that this release understands."""
-        known = self._journaled.get(key)
-        if isinstance(known, bytes):
-            owned = codec.read(known)
-            if owned is None:
-                log.error("journal record is of another release; it stays, and is not used", key=str(key))
-                del self._journaled[key]
-                return None
-            self._journaled[key] = owned
-            return owned
-        return known
+        owned = self._journaled.claim(key)
+        if owned is None and key in self._journaled and key not in self._unreadable:
+            self._unreadable.add(key)
+            log.error("journal record is of another release; it stays, and is not used", key=str(key))
+        return owned
 
     def journaled(self) -> Iterator[tuple[ClaimKey, Owned[Claim]]]:
         """Claims that earlier runs created or began to delete."""
-        for key in list(self._journaled):
+        for key in self._journaled.claim_keys():
             if (owned := self.load(key)) is not None:
                 yield key, owned
 
@@ -138,37 +128,27 @@ class JournaledTarget:
         """Merge journal and kernel, in order. Meanwhile no other read, get or apply runs: the loop calls them one at a
         time."""
         yield
-        unknown = [key for key in shapes if key not in self._journaled]
+        known = self._journaled.claim_keys()
         yield
         found: dict[ClaimKey, Owned[Claim]] = {}
-        for some in portions((yield from in_order([*self._journaled, *unknown]))):
-            found |= self._merge(some, shapes)
+        for some in portions((yield from in_order(dict.fromkeys([*known, *shapes])))):
+            self._merge(some, shapes, found)
             yield
         yield from self.present.replace_all(found)
         return found
 
-    def _merge(self, keys: Sequence[ClaimKey], shapes: Mapping[ClaimKey, Shape]) -> dict[ClaimKey, Owned[Claim]]:
+    def _merge(
+        self, keys: Sequence[ClaimKey], shapes: Mapping[ClaimKey, Shape], found: dict[ClaimKey, Owned[Claim]]
+    ) -> None:
         """Merge many at once. Nearly all are in the kernel as the journal has them, and in no other state."""
-        found: dict[ClaimKey, Owned[Claim]] = {}
+        journaled, present = self._journaled.claims(keys), list(map(shapes.get, keys))
         is_settled = not (self.pending_deletes or self._unacknowledged)
-        for key, known, shape in zip(keys, self._load_all(keys), map(shapes.get, keys), strict=True):
-            if is_settled and type(known) is Owned and known.value.shape == shape:
-                found[key] = known
-            elif (merged := self._merged(key, shapes)) is not None:
+        if is_settled and [known and known.value.shape for known in journaled] == present:
+            found.update((key, known) for key, known in zip(keys, journaled, strict=True) if known is not None)
+            return
+        for key in keys:
+            if (merged := self._merged(key, shapes)) is not None:
                 found[key] = merged
-        return found
-
-    def _load_all(self, keys: Sequence[ClaimKey]) -> Sequence[Owned[Claim] | bytes | None]:
-        """Return the journal's claims on these keys. What is still encoded is decoded all at once, unless one of them
-        cannot be."""
-        known = list(map(self._journaled.get, keys))
-        encoded = [(key, body) for key, body in zip(keys, known, strict=True) if type(body) is bytes]
-        claims = codec.read_all(body for _, body in encoded)
-        if claims is None:
-            return known
-        decoded = dict(zip((key for key, _ in encoded), claims, strict=True))
-        self._journaled.update(decoded)
-        return [decoded.get(key, old) for key, old in zip(keys, known, strict=True)] if decoded else known
 
     def _merged(self, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
         """Take the owner from the journal, and the shape from the kernel."""
@@ -188,13 +168,10 @@ class JournaledTarget:
         for change in changes:
             if change.new is not None:
                 self.pending_deletes.cancel(change.key)
-                self._journaled[change.key] = change.new
                 if touches_kernel(change):
                     self._unacknowledged.add(change.key)
             else:
-                assert change.old is not None
                 self.pending_deletes.begin([change.key])
-                self._journaled.setdefault(change.key, change.old)
 
     async def _hand_to(self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[ClaimKey, list[str]]) -> None:
         todo = [
@@ -225,13 +202,12 @@ class JournaledTarget:
 
     def _forget(self, keys: Sequence[ClaimKey]) -> None:
         """Take off the journal what every handler has deleted (N5)."""
-        self._journal(JournalEntry(EntryKind.DONE, codec.write_key(key)) for key in keys)
+        self._journal(ClaimEntry(EntryKind.DONE, key) for key in keys)
         for key in keys:
             self.pending_deletes.cancel(key)
-            self._journaled.pop(key, None)
             self.present.drop(key)
 
-    def _journal(self, entries: Iterable[JournalEntry]) -> None:
+    def _journal(self, entries: Iterable[Entry]) -> None:
         try:
             self.journal.write(list(entries))
         except JournalUnwritable as error:
@@ -264,12 +240,13 @@ def is_acknowledged(outcome: ClaimOutcome) -> bool:
     return outcome.change.op is Op.DELETE and outcome.error is None  # protection: N5
 
 
-def _entry(change: ClaimChange) -> JournalEntry:
-    key = codec.write_key(change.key)
+def _entry(change: ClaimChange) -> ClaimEntry:
     if change.new is not None:
-        return JournalEntry(EntryKind.ADD, key, codec.write(change.new))
+        return ClaimEntry(EntryKind.ADD, change.key, change.new)
     assert change.old is not None
-    return JournalEntry(EntryKind.DELETING, key, codec.write(change.old))
+    claim = change.old.value
+    found = replace(claim, missing=False) if claim.missing else claim
+    return ClaimEntry(EntryKind.DELETING, change.key, Owned(found, *_origin(change.old)))
 
 
 def _origin(owned: Owned[Claim]) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from holdfast.agent.dataplane.open import open_dataplane
 from holdfast.agent.desired.peers import Encapsulation, LocalHost, Routing
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.host_addresses import own_addresses
-from holdfast.agent.journal import Journal, codec
+from holdfast.agent.journal import Journal
 from holdfast.agent.journal.journal import JournalUnreadable
 from holdfast.agent.namespace_watch import NamespaceWatch
 from holdfast.agent.reconciler import AgentReconciler, reconciler_settings
@@ -244,8 +244,7 @@ def _open_dataplane(worker: Worker, tunnels: OwnTunnels, journal: Journal) -> tu
 
 
 def _is_journaled(journal: Journal, key: ClaimKey) -> bool:
-    text = codec.write_key(key)
-    return text in journal.live or text in journal.deleting
+    return key in journal.contents
 
 
 async def run(worker: Worker) -> None:

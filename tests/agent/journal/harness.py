@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from holdfast.agent.journal.codec import Body, Key
+from holdfast.agent.journal.contents import JournalContents
 from holdfast.agent.journal.frames import EntryKind, FoundEntry, JournalEntry, pack
-from holdfast.agent.journal.replay import JournalContents
 
 BOOT = "6f1c"
 ENTRIES = (
@@ -25,14 +26,18 @@ FRAMES = tuple(pack([entry], sequence) for sequence, entry in enumerate(ENTRIES,
 WHOLE = b"".join(FRAMES)
 
 
-def state(remembered: JournalContents) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+State = tuple[dict[Key, Body], dict[Key, Body]]
+"""Live objects, and those being deleted."""
+
+
+def state(remembered: JournalContents) -> State:
     return remembered.live, remembered.deleting
 
 
-def told_by(entries: Iterable[JournalEntry | FoundEntry]) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+def told_by(entries: Iterable[JournalEntry | FoundEntry]) -> State:
     """Contents after these entries, computed in the simplest way."""
-    live: dict[bytes, bytes] = {}
-    going: dict[bytes, bytes] = {}
+    live: dict[Key, Body] = {}
+    going: dict[Key, Body] = {}
     for op, key, body, *_ in entries:
         if op in (EntryKind.ADD, EntryKind.DELETING, EntryKind.DONE):
             live.pop(key, None)

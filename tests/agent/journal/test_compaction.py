@@ -17,7 +17,7 @@ from holdfast.agent.journal.frames import EntryKind, JournalEntry
 from holdfast.agent.journal.journal import JournalUnwritable
 from holdfast.agent.journal.replay import JournalCondition
 from tests.agent.journal.failing_files import FailingDisk, FullDisk
-from tests.agent.journal.harness import BOOT, inline, told_by, turn
+from tests.agent.journal.harness import BOOT, State, inline, told_by, turn
 
 KEYS = [b"%02d" % number for number in range(12)]
 EVENTS = st.lists(
@@ -34,7 +34,7 @@ EVENTS = st.lists(
 )
 
 
-def known(journal: Journal) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+def known(journal: Journal) -> State:
     return dict(journal.live), dict(journal.deleting)
 
 
@@ -99,9 +99,9 @@ def test_a_journal_is_compacted_when_more_than_half_of_it_is_history(
 
 def test_the_old_file_is_the_journal_until_the_new_one_is_complete(path: Path) -> None:
     """Checked in the last moment before the new file is installed."""
-    seen: list[tuple[dict[bytes, bytes], dict[bytes, bytes]]] = []
+    seen: list[State] = []
 
-    def told() -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    def told() -> State:
         copy = path.with_name("copy")
         copy.write_bytes(path.read_bytes())
         return known(Journal.open(copy, BOOT))

@@ -8,13 +8,14 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.journal.replay import KeyRegister
+from holdfast.agent.journal.codec import Key
+from holdfast.agent.journal.contents import KeyRegister
 
 KEYS = [b"%d" % number for number in range(6)]
 CHANGES = st.lists(st.sampled_from(KEYS), max_size=6)
 
 
-def toggle(roll: KeyRegister, present: set[bytes], keys: list[bytes]) -> None:
+def toggle(roll: KeyRegister, present: set[Key], keys: list[bytes]) -> None:
     """Removes a key that is there, adds one that is not."""
     for key in keys:
         if key in present:
@@ -25,7 +26,7 @@ def toggle(roll: KeyRegister, present: set[bytes], keys: list[bytes]) -> None:
             present.add(key)
 
 
-def all_of(roll: KeyRegister) -> Counter[bytes]:
+def all_of(roll: KeyRegister) -> Counter[Key]:
     return Counter(chain.from_iterable(roll.walk(2)))
 
 
@@ -33,11 +34,11 @@ def all_of(roll: KeyRegister) -> Counter[bytes]:
 def test_a_walk_yields_the_keys_that_stay_whatever_is_added_or_removed_meanwhile(
     portion: int, changes: list[list[bytes]], given_up_after: int
 ) -> None:
-    roll, present = KeyRegister(KEYS[:4]), set(KEYS[:4])
+    roll, present = KeyRegister(KEYS[:4]), set[Key](KEYS[:4])
     for before in changes[:2]:
         toggle(roll, present, before)
     walk = roll.walk(portion)
-    staying, met = set(present), Counter[bytes]()
+    staying, met = set(present), Counter[Key]()
     for number, keys in enumerate(walk):
         assert present >= set(keys)
         met.update(keys)

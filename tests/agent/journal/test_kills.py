@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agent.journal import Journal
 from holdfast.agent.journal.frames import JournalEntry
-from tests.agent.journal.harness import BOOT, ENTRIES, told_by
+from tests.agent.journal.harness import BOOT, ENTRIES, State, told_by
 from tests.agent.journal.killed_process import CALLS, FOUND
 
 BEFORE: dict[str, tuple[JournalEntry, ...]] = {
@@ -21,7 +21,7 @@ BEFORE: dict[str, tuple[JournalEntry, ...]] = {
 """Contents of the journal at the beginning."""
 
 
-def may_be_known(scene: str, returned: int) -> list[tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
+def may_be_known(scene: str, returned: int) -> list[State]:
     """Everything that had returned, and any first part of the batch that had not."""
     done = [*BEFORE[scene], *(entry for batch in CALLS[:returned] for entry in batch)]
     begun = CALLS[returned] if returned < len(CALLS) else ()

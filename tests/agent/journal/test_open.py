@@ -12,14 +12,14 @@ from holdfast.agent.journal.frames import EntryKind, JournalEntry, pack
 from holdfast.agent.journal.journal import JournalUnreadable
 from holdfast.agent.journal.replay import JournalCondition
 from tests.agent.journal.failing_files import FailingDisk, FullDisk
-from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, told_by
+from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, State, frame_at, told_by
 
 
-def known(journal: Journal) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+def known(journal: Journal) -> State:
     return dict(journal.live), dict(journal.deleting)
 
 
-def reopened(path: Path) -> tuple[JournalCondition, tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
+def reopened(path: Path) -> tuple[JournalCondition, State]:
     """Open, append, close, and open again; return condition and contents then, without what was appended."""
     journal = Journal.open(path, BOOT)
     before = known(journal)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+from holdfast.agent.journal.codec import Key
+from holdfast.agent.journal.contents import JournalContents
 from holdfast.agent.journal.frames import JournalEntry, pack
-from holdfast.agent.journal.replay import JournalCondition, JournalContents, Replay
+from holdfast.agent.journal.replay import JournalCondition, Replay
 from holdfast.agent.journal.segment import Segment
 
 
@@ -22,5 +24,5 @@ def written_later(self: Segment, entries: Sequence[JournalEntry]) -> None:
         self.size += 32
 
 
-def all_at_once(remembered: JournalContents) -> Generator[Sequence[bytes], None, None]:
+def all_at_once(remembered: JournalContents) -> Generator[Sequence[Key], None, None]:
     return remembered.keys.walk(1 << 30)

@@ -1,20 +1,35 @@
 """Codec of journal records: claims as deterministic text, so that equal claims are equal bytes. Pure.
 
 A record that this release cannot read stays in the journal as it is: its object may be in the kernel, where our tag
-shows it.
+shows it. So keys and objects of the journal are claims, or bytes that are not decoded yet or cannot be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
-from operator import attrgetter
 from sys import intern
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast.agent.claims import NO_OWNER, Claim, ClaimKey, ClaimKind, Owner, Shape
+from holdfast.agent.journal.frames import EntryKind, JournalEntry
 from holdfast.reconcile import Owned
+
+Key = ClaimKey | bytes
+Body = Owned[Claim] | bytes
+
+
+class ClaimEntry(NamedTuple):
+    """Entry about one object, before it is encoded."""
+
+    op: EntryKind
+    key: Key
+    body: Body = b""
+
+
+Entry = ClaimEntry | JournalEntry
 
 
 class JournalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -48,16 +63,16 @@ def read_key(text: bytes) -> ClaimKey | None:
         return None
 
 
-def read_keys(texts: Iterable[bytes]) -> list[ClaimKey | None]:
-    """Read many keys at once."""
-    texts, new = list(texts), tuple.__new__  # a named tuple's own constructor takes longer than all the rest
+def read_keys(texts: Sequence[bytes]) -> list[Key]:
+    """Read many keys at once; those that are not of this release stay bytes."""
+    new = tuple.__new__  # a named tuple's own constructor takes longer than all the rest
     try:
         return [
             new(ClaimKey, (*_PREFIXES[prefix], int(number, 16), _LENGTHS[length]))
             for prefix, number, length in map(bytes.rsplit, texts, repeat(b" "), repeat(2))
         ]
     except (KeyError, ValueError):
-        return [read_key(text) for text in texts]
+        return [text if (key := read_key(text)) is None else key for text in texts]
 
 
 def write(owned: Owned[Claim]) -> bytes:
@@ -65,23 +80,31 @@ def write(owned: Owned[Claim]) -> bytes:
     return _encode(JournalRecord(owned.value.shape, owned.value.owner, owned.source, owned.revision))
 
 
+def encoded(entry: Entry) -> JournalEntry:
+    op, key, body = entry
+    return JournalEntry(op, encoded_key(key), encoded_body(body))
+
+
+def encoded_key(key: Key) -> bytes:
+    return key if isinstance(key, bytes) else write_key(key)
+
+
+def encoded_body(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else write(body)
+
+
 def read(body: bytes) -> Owned[Claim] | None:
     """None: not a claim of this release."""
-    try:
-        record = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return Owned(Claim(record.shape, record.owner), intern(record.source), record.revision)
+    found = read_all([body])
+    return None if found is None else found[0]
 
 
 def read_all(bodies: Iterable[bytes]) -> list[Owned[Claim]] | None:
     """Read many claims at once. None: one of them is not of this release."""
     try:
-        records = list(map(_decode, bodies))
+        return [
+            Owned(Claim(record.shape, record.owner), intern(record.source), record.revision)
+            for record in map(_decode, bodies)
+        ]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    claims = map(Claim, map(_SHAPE, records), map(_OWNER, records))
-    return list(map(Owned, claims, map(intern, map(_SOURCE, records)), map(_REVISION, records)))
-
-
-_SHAPE, _OWNER, _SOURCE, _REVISION = map(attrgetter, ("shape", "owner", "source", "revision"))

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
+from holdfast.agent.journal.codec import Key, encoded
+from holdfast.agent.journal.contents import JournalContents
 from holdfast.agent.journal.files import Files
 from holdfast.agent.journal.frames import EntryKind, JournalEntry
-from holdfast.agent.journal.replay import JournalContents
 from holdfast.agent.journal.segment import Segment
 
 SLICE = 128
@@ -37,7 +38,7 @@ class JournalCompaction:
         """Write the new file, yielding after each slice. Raises `OSError`."""
         for keys in self._key_slices:
             self._raise_error()
-            self.segment.write([self._contents.entry(key) for key in keys])
+            self.segment.write([encoded(self._contents.entry(key)) for key in keys])
             yield
         self._raise_error()
         self.segment.write([JournalEntry(EntryKind.END, self._boot)])
@@ -76,6 +77,6 @@ def unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
-def key_slices(contents: JournalContents) -> Generator[Sequence[bytes], None, None]:
+def key_slices(contents: JournalContents) -> Generator[Sequence[Key], None, None]:
     # protection: N15: bounds what is written between two events, however large the journal is.
     return contents.keys.walk(SLICE)

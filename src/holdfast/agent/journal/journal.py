@@ -6,10 +6,10 @@
     journal.done([key])
     if journal.wants_compaction: await journal.compact()
 
-Keys and objects are bytes. A key names what occupies the kernel, so that the newest object under it stands for whatever
-is there. `live` and `deleting` are what may be there now; an object leaves them, and the disk, only by `done` (write
-ahead). Before continuing with an object in `deleting` after a start, check whether it is wanted again. An entry that
-changes nothing is not written.
+Keys and objects are claims, or bytes that `codec` has not decoded or cannot decode. A key names what occupies the
+kernel, so that the newest object under it stands for whatever is there. `live` and `deleting` are what may be there
+now; an object leaves them, and the disk, only by `done` (write ahead). Before continuing with an object in `deleting`
+after a start, check whether it is wanted again. An entry that changes nothing is not written.
 
 Promises: when a call returns, its entry outlives this process; when it raises, nothing has changed, and the kernel must
 not be touched. No call waits for a compaction: that writes a second file in small slices and swaps it in. Opening copes
@@ -24,11 +24,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from holdfast.agent.journal.codec import Body, ClaimEntry, Entry, Key, encoded
 from holdfast.agent.journal.compaction import JournalCompaction
+from holdfast.agent.journal.contents import JournalContents
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.frames import EntryKind, JournalEntry, NewerFrame
+from holdfast.agent.journal.frames import EntryKind, NewerFrame
 from holdfast.agent.journal.open import OpenedJournal, open_segment
-from holdfast.agent.journal.replay import JournalContents
 from holdfast.agent.journal.segment import Segment
 
 SMALLEST_TO_COMPACT = 1 << 20
@@ -85,53 +86,60 @@ class Journal:
             ) from error
 
     @property
-    def live(self) -> Mapping[bytes, bytes]:
+    def live(self) -> Mapping[Key, Body]:
         """Key → object of everything that may be in the kernel and is not being deleted."""
         return MappingProxyType(self._contents.live)
 
     @property
-    def deleting(self) -> Mapping[bytes, bytes]:
+    def deleting(self) -> Mapping[Key, Body]:
         """Key → object of every delete that was begun and is not done."""
         return MappingProxyType(self._contents.deleting)
+
+    @property
+    def contents(self) -> JournalContents:
+        """What may be in the kernel; change it by writing entries."""
+        return self._contents
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
         return self._segment.size
 
-    def add(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+    def add(self, objects: Iterable[tuple[Key, Body]]) -> None:
         """Record that these may be in the kernel from now on. This cancels a delete that was begun."""
-        self.write([JournalEntry(EntryKind.ADD, key, body) for key, body in objects])
+        self.write([ClaimEntry(EntryKind.ADD, key, body) for key, body in objects])
 
-    def begin_delete(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+    def begin_delete(self, objects: Iterable[tuple[Key, Body]]) -> None:
         """Record that these are about to be deleted, including objects known only from the kernel's tags."""
-        self.write([JournalEntry(EntryKind.DELETING, key, body) for key, body in objects])
+        self.write([ClaimEntry(EntryKind.DELETING, key, body) for key, body in objects])
 
-    def done(self, keys: Iterable[bytes]) -> None:
+    def done(self, keys: Iterable[Key]) -> None:
         """Record that these are gone from the kernel, acknowledged by every handler."""
-        self.write([JournalEntry(EntryKind.DONE, key) for key in keys])
+        self.write([ClaimEntry(EntryKind.DONE, key) for key in keys])
 
-    def write(self, entries: Sequence[JournalEntry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Write any mix of the three, in this order, in one write. Raises `JournalUnwritable` or `frames.TooLong`."""
         changes = self._contents.changes(entries)
         if not changes:
             return
+        frames = list(map(encoded, changes))
         try:
-            self._segment.write(changes)
+            self._segment.write(frames)
         except OSError as error:
             raise JournalUnwritable(
                 f"cannot write to the journal {self._path} ({error.strerror}): the kernel is not changed until "
                 f"that works; free space on the file system of {self._path.parent}"
             ) from error
         if self._compaction is not None:
-            self._compaction.append(changes)
+            self._compaction.append(frames)
         for op, key, body in changes:
             self._contents.apply(op, key, body)
 
     @property
     def wants_compaction(self) -> bool:
         """Return whether more than half of the file is out of date."""
-        return self._compaction is None and self.size > max(2 * self._contents.size, self._compact_above)
+        is_outdated = self._segment.entries > 2 * len(self._contents)
+        return is_outdated and self._compaction is None and self.size > self._compact_above
 
     async def compact(self, offload: Offload = asyncio.to_thread) -> None:
         """Compact the journal while events go on. Raises `JournalUnwritable`; the journal then continues as it was.

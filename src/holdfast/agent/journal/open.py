@@ -13,9 +13,14 @@ from pathlib import Path
 from google_crc32c import extend
 
 from holdfast.agent.journal.compaction import JournalCompaction, unfinished
+from holdfast.agent.journal.contents import JournalContents
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.replay import JournalCondition, JournalContents, Replay, judge, replay
+from holdfast.agent.journal.replay import JournalCondition, Replay, judge, replay
 from holdfast.agent.journal.segment import Segment
+from holdfast.store.mirror.gc_pause import gc_paused
+
+_BYTES_PER_RECORD = 200
+"""About that many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ class OpenedJournal:
 def open_segment(files: Files, path: Path, boot: bytes) -> tuple[Segment, JournalContents, OpenedJournal]:
     """Raise `OSError` or `NewerFrame`; then nothing was changed."""
     data = files.read(path)
-    found = Replay() if data is None else replay(data)
+    with gc_paused(len(data or b"") // _BYTES_PER_RECORD):
+        found = Replay() if data is None else replay(data)
     condition = JournalCondition.ABSENT if data is None else judge(found, boot)
     contents = contents_for_boot(found, condition)
     files.remove(unfinished(path))

@@ -44,6 +44,11 @@ class Segment:
             raise
         self._last += len(entries)
 
+    @property
+    def entries(self) -> int:
+        """Number of entries in the file, those that changed nothing that is still known included."""
+        return self._last
+
     def truncate(self, size: int) -> None:
         self._files.truncate(self._fd, size)
         self.size = size
