@@ -249,7 +249,10 @@ def _whole(shown: Object | SlimEndpoint) -> Object:
     if not isinstance(shown, SlimEndpoint):
         return shown
     name = shown.name._asdict()
-    return Endpoint.of(REGION, EndpointSpec(**name, interface_name=shown.interface, ip_networks=shown.prefixes))
+    return Endpoint.of(
+        REGION,
+        EndpointSpec(**name, interface_name=shown.interface, ip_networks=tuple(key.text for key in shown.prefixes)),
+    )
 
 
 async def agent_scenario(world: World) -> AgentResult:

@@ -109,6 +109,8 @@ class Ledger(Generic[K, V]):
         pop = self._entries.pop
         applied = [pop(outcome.change.key, None) for outcome in outcomes if outcome.error is None]
         self._settled([entry for entry in applied if entry is not None])
+        if not self._entries:
+            self._entries = {}  # one that held a hundred thousand changes keeps its memory
         for outcome in outcomes:
             if outcome.error is not None:
                 self._retry(outcome, now)

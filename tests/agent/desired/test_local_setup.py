@@ -16,7 +16,8 @@ GUARDED = LocalHost("me", sets_up_interfaces=True, guards=True)
 
 
 def keys(here: LocalHost, *prefixes: str, allowed: tuple[str, ...] = (), name: str = "tap1") -> list[ClaimKey]:
-    return [key for key, _ in local_setup(SlimEndpoint("me-w", "me", name, prefixes, allowed), here)]
+    endpoint = SlimEndpoint("me-w", "me", name, tuple(map(route, prefixes)), tuple(map(route, allowed)))
+    return [key for key, _ in local_setup(endpoint, here)]
 
 
 def test_an_interface_is_set_up_for_the_families_of_its_endpoint() -> None:

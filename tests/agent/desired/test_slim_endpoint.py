@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from holdfast.agent.claims import route
 from holdfast.agent.desired.slim_endpoint import SlimEndpoint, decode_endpoint
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.name import join
@@ -24,9 +25,8 @@ def test_a_slim_endpoint_has_name_host_interface_and_prefixes_of_the_whole_one(
 ) -> None:
     name, whole = made
     found = slim(msgspec.structs.replace(whole, metadata=msgspec.structs.replace(whole.metadata, namespace="")))
-    assert found == SlimEndpoint(
-        join(name), name.node, whole.spec.interface_name, whole.spec.ip_networks, whole.spec.allowed_ips
-    )
+    networks, allowed = map(route, whole.spec.ip_networks), map(route, whole.spec.allowed_ips)
+    assert found == SlimEndpoint(join(name), name.node, whole.spec.interface_name, tuple(networks), tuple(allowed))
     assert (found.name, found.individual) == (name, name.individual)
     moved = name._replace(node="else-where")
     assert (found.at(moved).name, found.at(moved).prefixes) == (moved, found.prefixes)

@@ -161,9 +161,9 @@ def remote_routes(endpoint: SlimEndpoint, to: Peer) -> Iterator[tuple[ClaimKey, 
     """Routes to an endpoint on another host, in the families in which that host is reached."""
     owner = Owner(to.owner.host, to.owner.incarnation, endpoint.joined)
     for prefix in endpoint.prefixes:
-        way = to.route(family(prefix))
+        way = to.route(prefix.family)
         if way is not None:
-            yield route(prefix), Claim(way, owner)
+            yield prefix, Claim(way, owner)
 
 
 def local_routes(endpoint: SlimEndpoint, metric: int | None = 0) -> Iterator[tuple[ClaimKey, Claim]]:
@@ -172,7 +172,7 @@ def local_routes(endpoint: SlimEndpoint, metric: int | None = 0) -> Iterator[tup
         return
     owner = Owner(endpoint.node, "", endpoint.joined)
     for prefix in endpoint.prefixes if endpoint.interface else ():
-        yield route(prefix), Claim(LocalRoute(endpoint.interface, metric), owner)
+        yield prefix, Claim(LocalRoute(endpoint.interface, metric), owner)
 
 
 def local_setup(endpoint: SlimEndpoint, here: LocalHost) -> Iterator[tuple[ClaimKey, Claim]]:
@@ -181,10 +181,10 @@ def local_setup(endpoint: SlimEndpoint, here: LocalHost) -> Iterator[tuple[Claim
     if not here.sets_up_interfaces or not 0 < len(name.encode()) <= LONGEST_INTERFACE:
         return  # no interface can have a longer name
     owner = Owner(endpoint.node, "", endpoint.joined)
-    for version in sorted({family(prefix) for prefix in endpoint.prefixes}):
+    for version in sorted({prefix.family for prefix in endpoint.prefixes}):
         yield interface(version, name), Claim(InterfaceSetup(), owner)
     if here.guards:
-        for prefix in _outermost(route(text) for text in (*endpoint.prefixes, *endpoint.allowed)):
+        for prefix in _outermost((*endpoint.prefixes, *endpoint.allowed)):
             yield source(name, prefix), Claim(GuardElement(), owner)
         yield guarded(name), Claim(GuardElement(), owner)
 

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from holdfast.agent.claims import ClaimKey, route
 from holdfast.model.base.address import prefixes
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -25,9 +26,11 @@ class SlimEndpoint(msgspec.Struct, frozen=True, gc=False):
     joined: str
     node: str
     interface: str
-    prefixes: tuple[str, ...]
-    allowed: tuple[str, ...] = ()
-    """Further prefixes from which it may send."""
+    prefixes: tuple[ClaimKey, ...]
+    """Keys of the routes to it: the same objects as in the tables of claims, so that a prefix takes no memory of its
+    own."""
+    allowed: tuple[ClaimKey, ...] = ()
+    """Further prefixes from which it may send, as the keys that routes to them would have."""
 
     @property
     def name(self) -> EndpointName:
@@ -54,7 +57,8 @@ def decode_endpoint(key: bytes, value: bytes) -> SlimEndpoint | Bad:
         return decoded
     spec = decoded.spec
     name, node = decoded.metadata.name, intern(spec.node)
-    return SlimEndpoint(name, node, spec.interface_name, spec.ip_networks, spec.allowed_ips)
+    networks, allowed = map(route, spec.ip_networks), map(route, spec.allowed_ips)
+    return SlimEndpoint(name, node, spec.interface_name, tuple(networks), tuple(allowed))
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False):

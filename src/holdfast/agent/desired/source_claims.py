@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from itertools import chain
 
-from holdfast.agent.claims import LOCAL_KINDS, BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute, route
+from holdfast.agent.claims import LOCAL_KINDS, BlockedBy, Claim, ClaimKey, ClaimKind, LocalRoute
 from holdfast.agent.desired.migrations import Arrival, Migrations, Move
 from holdfast.agent.desired.ownership import (
     Claimant,
@@ -219,8 +219,8 @@ class SourceClaims:
         # protection: C39
         shapes = [owned.value.shape for owned in routes.values()]
         interface = next((shape.interface for shape in shapes if isinstance(shape, LocalRoute)), "")
-        prefixes = tuple(key.text for key in routes if key.kind is ClaimKind.ROUTE)
-        sources = (key.prefix.text for key in routes if key.kind is ClaimKind.SOURCE)
+        prefixes = tuple(key for key in routes if key.kind is ClaimKind.ROUTE)
+        sources = (key.prefix for key in routes if key.kind is ClaimKind.SOURCE)
         allowed = tuple(one for one in sources if one not in prefixes)
         endpoint = SlimEndpoint(str(name), name.node, interface, prefixes, allowed)
         path = ENDPOINT.key(self._region, name)
@@ -304,7 +304,7 @@ class SourceClaims:
             return []
         others = [one for one in self._endpoints.values() if one.node != self._here.host]
         found = [(one, routes.get(one.individual)) for one in others]
-        return [one.name for one, its in found if its and not its.isdisjoint(map(route, one.prefixes))]
+        return [one.name for one, its in found if its and not its.isdisjoint(one.prefixes)]
 
     def _existing(self, name: EndpointName) -> list[bytes]:
         """Store key of that endpoint, if it exists."""
