@@ -128,10 +128,11 @@ class JournaledTarget:
         """Merge journal and kernel, in order. Meanwhile no other read, get or apply runs: the loop calls them one at a
         time."""
         yield
-        known = self._journaled.claim_keys()
+        known, live, deleting = self._journaled.claim_keys(), self._journaled.live, self._journaled.deleting
+        unknown = [key for key in shapes if key not in live and key not in deleting]
         yield
         found: dict[ClaimKey, Owned[Claim]] = {}
-        for some in portions((yield from in_order(dict.fromkeys([*known, *shapes])))):
+        for some in portions((yield from in_order([*known, *unknown]))):
             self._merge(some, shapes, found)
             yield
         yield from self.present.replace_all(found)
@@ -144,7 +145,7 @@ class JournaledTarget:
         journaled, present = self._journaled.claims(keys), list(map(shapes.get, keys))
         is_settled = not (self.pending_deletes or self._unacknowledged)
         if is_settled and [known and known.value.shape for known in journaled] == present:
-            found.update((key, known) for key, known in zip(keys, journaled, strict=True) if known is not None)
+            found |= {key: known for key, known in zip(keys, journaled, strict=True) if known is not None}
             return
         for key in keys:
             if (merged := self._merged(key, shapes)) is not None:
