@@ -7,12 +7,14 @@ from pathlib import Path
 
 from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, route
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.journal import Journal
+from holdfast.agent.journal import Journal, codec
+from holdfast.agent.journal.frames import EntryKind, FoundEntry, scan
 from holdfast.agent.target import JournaledTarget
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.dataplane.conformance import tunnel
 from tests.agent.harness import BOOT, turns_of_others
+from tests.agent.journal.harness import inline
 
 PEERS = 40
 MANY = 8_000
@@ -84,4 +86,45 @@ def test_others_have_their_turns_while_thousands_of_objects_are_compared(tmp_pat
         assert len(turns) >= 3 * MANY // 1_000  # to put them in order, to look whose they are, to remember them
 
     asyncio.run(scene())
+    kernel.journal.close()
+
+
+def restarted(path: Path, dataplane: FakeKernel) -> JournaledTarget:
+    return JournaledTarget(Journal.open(path, BOOT), dataplane)
+
+
+def test_records_of_another_release_stay_as_they_are_and_are_not_used(tmp_path: Path) -> None:
+    """One with an unknown key, one with an unknown body; a compaction keeps both."""
+    path, key, owned = tmp_path / "journal", route("10.0.0.0/24"), Owned(Claim(LocalRoute("tap1")), "region", 1)
+    records = {
+        codec.write_key(key): codec.write(owned),
+        codec.write_key(route("10.0.1.0/24")): b'["another shape"]',
+        b"tunnel 4 1": b"{}",
+    }
+    journal = Journal.open(path, BOOT)
+    journal.add(records.items())
+    journal.close()
+    kernel = restarted(path, FakeKernel(objects={key: owned.value.shape}))
+    assert asyncio.run(pages(kernel)) == [[key]]
+    assert list(kernel.journaled()) == [(key, owned)]
+    asyncio.run(kernel.journal.compact(inline))
+    kernel.journal.close()
+    entries = [one for one in scan(path.read_bytes()) if isinstance(one, FoundEntry) and one.op is EntryKind.ADD]
+    assert {one.key: one.body for one in entries} == records
+
+
+def test_the_journal_holds_the_same_object_as_the_source(tmp_path: Path) -> None:
+    """A hundred thousand claims are not in memory a second time, encoded."""
+    kernel, changes = restarted(tmp_path / "journal", FakeKernel()), peers()
+    asyncio.run(kernel.apply(changes))
+    for change in changes:
+        assert kernel.journal.live[change.key] is kernel.present.claims[change.key] is change.new
+    kernel.journal.close()
+
+
+def test_a_delete_is_journalled_without_what_the_kernel_lacked_at_the_moment(tmp_path: Path) -> None:
+    kernel = restarted(tmp_path / "journal", FakeKernel(refuse=lambda _change: "busy"))
+    key, owned = route("10.0.0.0/24"), Owned(Claim(LocalRoute("tap1"), missing=True), "region", 1)
+    asyncio.run(kernel.apply([Change(Op.DELETE, key, owned, None)]))
+    assert dict(kernel.journal.deleting) == {key: Owned(Claim(LocalRoute("tap1")), "region", 1)}
     kernel.journal.close()

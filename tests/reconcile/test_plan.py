@@ -1,5 +1,6 @@
 """The plan: deterministic order, one refusal per held change, nothing lost between two plans."""
 
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -69,6 +70,20 @@ def test_a_gate_that_is_open_for_all_is_not_asked_about_each_and_the_others_are(
     latched.closed = True
     assert [c.key for c in plan(changes, [latched], {}, NOW, kinds).ready] == [0, 2]
     assert latched.asked == 4
+
+
+def test_a_ledger_in_which_nothing_is_outstanding_keeps_no_memory_of_a_flood() -> None:
+    ledger, flood = Ledger[int, str](kinds), [change(Op.CREATE, number) for number in range(20_000)]
+    made = plan(flood, [ledger], {}, NOW, kinds)
+    tracemalloc.start()
+    try:
+        ledger.note(made, NOW)
+        held, _ = tracemalloc.get_traced_memory()
+        ledger.note_outcomes([Outcome(one) for one in flood], NOW)
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (held > 1_000_000, left < 100_000) == (True, True)
 
 
 def test_the_ledger_is_open_for_all_only_while_nothing_waits_for_its_retry() -> None:
