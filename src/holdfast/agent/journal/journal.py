@@ -97,7 +97,7 @@ class Journal:
 
     @property
     def contents(self) -> JournalContents:
-        """What may be in the kernel; change it by writing entries."""
+        """Objects that may be in the kernel; change them by writing entries."""
         return self._contents
 
     @property

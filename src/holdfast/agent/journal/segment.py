@@ -46,7 +46,7 @@ class Segment:
 
     @property
     def entries(self) -> int:
-        """Number of entries in the file, those that changed nothing that is still known included."""
+        """Number of entries in the file, with those that later ones have outdated."""
         return self._last
 
     def truncate(self, size: int) -> None:
