@@ -16,7 +16,7 @@ from holdfast.lab.fleet.layout import kernel_file
 from holdfast.lab.scenes.agent import LabAgent, watched
 from holdfast.lab.scenes.stage import Lab, until
 from holdfast.testing.real.processes import wait_until
-from tests.lab.harness import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd, typed, written
 
 
 @needs_etcd
@@ -37,9 +37,9 @@ def test_objects_of_a_deleted_host_are_deleted_although_the_agent_missed_the_eve
 
 @needs_etcd
 def test_a_reused_address_is_never_missing(lab: Path) -> None:
-    result = broken(lab, "ip-reuse")
-    assert result.exit_code == 0, result.output
-    assert re.search(r"has its new owner: 1 kernel change; 0 of \d+ objects were ever missing", result.output)
+    result = typed(lab, written("docs/getting-started.md", "lab break ip-reuse"))
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"has its new owner: 1 kernel change; 0 of \d+ objects were ever missing", result.stdout)
 
 
 @needs_etcd

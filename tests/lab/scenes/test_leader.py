@@ -17,7 +17,7 @@ from holdfast.lab.fleet import layout, seed
 from holdfast.lab.scenes import registry as scenes
 from holdfast.lab.scenes.stage import Broken, Lab, Say, Scene, busy, send
 from holdfast.testing.real.processes import children, wait_until
-from tests.lab.harness import broken, needs_etcd
+from tests.lab.harness import broken, needs_etcd, typed, written
 
 
 @needs_etcd
@@ -37,12 +37,12 @@ def test_a_killed_leader_is_followed_by_another_and_comes_back(lab: Path) -> Non
 
 @needs_etcd
 def test_the_writes_of_a_leader_that_was_frozen_are_refused_when_it_wakes(lab: Path) -> None:
-    result = broken(lab, "leader-freeze", "--seconds", "8")
-    assert result.exit_code == 0, result.output
+    result = typed(lab, written("README.md", "lab break leader-freeze"))
+    assert result.returncode == 0, result.stdout
     # Whether it tries depends on where it was frozen: just before a write, or just before a look at its lease.
     tried = r"(1 write|([2-9]|[1-9]\d+) writes), 0 accepted: term \d+ is over"
     outcome = rf"({tried}|0 writes, 0 accepted: it checked its lease first)"
-    assert re.search(rf"woke after \d+ s and tried {outcome}", result.output)
+    assert re.search(rf"woke after 12 s and tried {outcome}", result.stdout)
 
 
 @needs_etcd

@@ -20,7 +20,7 @@ from typing import NoReturn
 import click
 
 from holdfast.cli.common.control_socket import CannotTell, roles
-from holdfast.cli.common.own_lab import folder_flag, owner_of_another
+from holdfast.cli.common.own_lab import LAB_FOLDER, folder_flag, owner_of_another
 from holdfast.cli.daemons.run import run_role
 from holdfast.cli.lab import screen
 from holdfast.cli.lab.down import down
@@ -230,10 +230,11 @@ def break_it(name: str, start: bool, seconds: float, folder: Path, on_kernel: bo
 
 @contextlib.contextmanager
 def started(*, on_kernel: bool = False) -> Iterator[Path]:
-    """Start a lab in a temporary folder, and stop it after the block."""
+    """Start a lab in `.holdfast` of a temporary folder, and stop it after the block."""
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
-        folder = Path(name)
-        words = ["lab", "up", "--dir", name, "--hosts", str(_FEW_HOSTS), "--dashboard", "off"]
+        folder = Path(name) / LAB_FOLDER
+        folder.mkdir()
+        words = ["lab", "up", "--dir", str(folder), "--hosts", str(_FEW_HOSTS), "--dashboard", "off"]
         words += ["--netns"] if on_kernel else []
         command = [sys.executable, "-P", "-m", "holdfast.cli", *words]
         with (folder / "lab.log").open("wb") as output:

@@ -46,13 +46,13 @@ async def play(name: str, scene: Scene, lab: Lab, seconds: float) -> None:
         for line in wrapped(f"{time.monotonic() - began:6.2f} s  ", text, width):
             click.echo(line)
 
-    left = await _wait_until_healthy(lab, lambda: say("waiting for a healthy lab"))
+    left = await wait_until_healthy(lab, lambda: say("waiting for a healthy lab"))
     if left:
         raise Unhealthy(f"the lab is not healthy, so nothing was broken: {left}")
     began = time.monotonic()
     await scene.play(lab, say, seconds)
     ended = time.monotonic()
-    left = await _wait_until_healthy(lab, release=True)
+    left = await wait_until_healthy(lab, release=True)
     if left:
         raise Broken(f"the lab is not healthy {time.monotonic() - ended:.0f} s after the scene: {left}")
     say(f"the lab is healthy, {time.monotonic() - ended:.2f} s after the scene")
@@ -67,7 +67,7 @@ def introduction(name: str, scene: Scene) -> list[str]:
     ]
 
 
-async def _wait_until_healthy(lab: Lab, waits: Callable[[], None] | None = None, *, release: bool = False) -> str:
+async def wait_until_healthy(lab: Lab, waits: Callable[[], None] | None = None, *, release: bool = False) -> str:
     """Wait until everything of the lab is known to be healthy; return what still is not when time is up.
 
     With `release`, what the brakes hold is released: it is what the scene itself has changed. A change that the syncer
