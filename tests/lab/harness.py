@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
+from holdfast.lab.scenes.stage import Lab
 from tests.house import repository
 
 needs_etcd = pytest.mark.skipif(
@@ -22,6 +24,16 @@ needs_etcd = pytest.mark.skipif(
 
 def broken(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["lab", "break", "--dir", str(folder), *arguments])
+
+
+def release_brakes(folder: Path) -> None:
+    """Release what the brakes hold: deletes of scenes within the last minute count as well."""
+
+    async def released(lab: Lab) -> None:
+        await lab.release_brake()
+        await lab.release_agents()
+
+    asyncio.run(released(Lab(folder)))
 
 
 _FIRST = r"(?:sudo )?(?:make|(?:\.venv/bin/)?holdfast|apt-get)"

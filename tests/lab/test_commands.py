@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.lab.fleet import layout
 from holdfast.testing.real.processes import wait_until
-from tests.lab.harness import needs_etcd
+from tests.lab.harness import needs_etcd, release_brakes
 
 
 def holdfast(runtime: Path, *words: str) -> Result:
@@ -40,10 +40,13 @@ def test_a_route_that_was_deleted_is_explained_by_its_deletion(lab: Path) -> Non
     wait_until(lambda: "packets to 10.28.1.1 go" in explained(), "the route is programmed", within=300)
     name = "holdfast-web--01-eth0"
     assert on_inventory(lab, "delete", "endpoint", name, "--reason", "a test").exit_code == 0
+
+    def is_gone() -> bool:
+        release_brakes(lab)
+        return "Not in the kernel of r1-02, and not wanted. Deleted " in explained()
+
     try:
-        wait_until(
-            lambda: "Not in the kernel of r1-02, and not wanted. Deleted " in explained(), "it is gone", within=300
-        )
+        wait_until(is_gone, "it is gone", within=300)
         shown = explained()
     finally:
         assert on_inventory(lab, "undo", "endpoint", name, "--reason", "a test").exit_code == 0
