@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.runtime.daemon.process import dying_with_us
+
 DEADLINE_S = 180
 """For what takes a second on an idle machine."""
 
@@ -98,7 +100,7 @@ class Machine:
         join = f'echo 0 >"{self._group}/cgroup.procs"; exec "$@"'
         unshare = ["unshare", "--cgroup", "--pid", "--mount", "--net", "--uts", "--ipc", "--fork", "--kill-child"]
         command = ["sh", "-c", join, "sh", *unshare, "sh", "-c", _BOOT, "boot", str(self.root), self.name, kind]
-        self._started = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._started = subprocess.Popen(dying_with_us(command), stdin=subprocess.DEVNULL)
         self._wait_for_systemd()
 
     def _lay_out(self) -> None:
