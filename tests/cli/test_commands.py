@@ -85,6 +85,22 @@ def test_an_unknown_command_is_one_sentence_with_a_hint(given: str, hint: str) -
     assert f"unknown command {given!r}; {hint}" in result.output
 
 
+def test_a_variable_that_names_another_fleet_is_refused_and_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER", "https://ctl-1.example")
+    result = CliRunner().invoke(main, ["status"])
+    assert result.exit_code == 2
+    assert "HOLDFAST_SERVER has no meaning: commands ask the daemons of this machine; unset it" in result.output
+    assert CliRunner().invoke(main, ["agent", "--help"]).exit_code == 0, "a daemon does not end because of it"
+
+
+def test_a_broken_configuration_does_not_stop_a_look_at_the_leader(tmp_path: Path) -> None:
+    (broken := tmp_path / "holdfast.yaml").write_text("store: [")
+    result = CliRunner().invoke(main, ["leader", "--config", str(broken), "--endpoints", "http://127.0.0.1:1"])
+    assert result.exit_code == 3, "1 would mean that nobody leads"
+    assert "Warning: " in result.stderr
+    assert "http://127.0.0.1:1" in result.stderr
+
+
 def test_version() -> None:
     assert CliRunner().invoke(main, ["version"]).output == CliRunner().invoke(main, ["--version"]).output
 

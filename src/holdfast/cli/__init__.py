@@ -85,6 +85,7 @@ _EXTRAS = {
 
 
 _WITHOUT_CONFIG = ("completion", "version")
+_DAEMONS = ("server", "agent", "balancer")
 
 
 def _accept_config(command: click.Command) -> None:
@@ -174,3 +175,6 @@ def main(context: click.Context, lab: str | None) -> None:
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
+    if os.environ.get("HOLDFAST_SERVER") and context.invoked_subcommand not in _DAEMONS:
+        # Answers about another fleet than the one it names would be worse than none.
+        raise click.UsageError("HOLDFAST_SERVER has no meaning: commands ask the daemons of this machine; unset it")

@@ -57,7 +57,10 @@ def leader(last: int, output: str, **given: str | None) -> None:
 
     Exits with 1 if there is no leader, with 3 if etcd does not answer; then the last term known here is shown.
     """
-    options = EtcdOptions(given)
+    options = EtcdOptions(given, in_diagnosis=True)
+    if options.rejected is not None:
+        first = str(options.rejected).splitlines()[0]
+        click.echo(f"Warning: {first}; etcd is looked for as the flags and the defaults say", err=True)
     try:
         found = options.query(lambda store: read(store, options.region))
     except click.ClickException as error:

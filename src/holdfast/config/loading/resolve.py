@@ -31,7 +31,7 @@ from holdfast.config.sections.balancer import BalancerPart, BalancerSettings
 ENVIRONMENT_PREFIX = "HOLDFAST_"
 
 # Variables that the command line reads for itself.
-RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_ETCD", "HOLDFAST_SERVER", "HOLDFAST_TOKEN")
+RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_ETCD")
 
 SETTINGS: Mapping[str, Field] = dict(settings(Config))
 """Every value and every group, by dotted path."""
