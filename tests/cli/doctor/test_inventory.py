@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Engine, insert, update
+from sqlalchemy import Engine, insert, text, update
 
 from holdfast.cli import main
 from holdfast.cli.doctor import Severity
@@ -40,6 +40,14 @@ def said(folder: Path) -> list[tuple[Severity, str]]:
 def test_recent_changes_count_as_on_their_way(engine: Engine, tmp_path: Path) -> None:
     Editor(engine, REGION).change([endpoint(1)], who="ada")
     assert said(tmp_path) == [(Severity.GOOD, "reachable; changes on their way to the store: 1")]
+
+
+def test_a_database_is_tried_with_a_write(engine: Engine, tmp_path: Path) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE trials"))
+    ((mark, sentence),) = said(tmp_path)
+    assert mark is Severity.WRONG
+    assert "run holdfast inventory init" in sentence
 
 
 def test_changes_that_do_not_reach_the_store_are_counted(engine: Engine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the inventory: that it answers, and that its changes reach the store.
+"""Checks of the inventory: that it answers and takes writes, and that its changes reach the store.
 
 Imported only if an inventory is configured: the base install has no SQL.
 """
@@ -16,6 +16,7 @@ from holdfast.inventory.api import DatabaseAway, Inventory, OutboxRow
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.open import NoInventory, configured_engine, open_backend
 from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.trial import try_database
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER
@@ -33,11 +34,13 @@ def examine(config: InventorySettings, region: Region) -> Iterator[Finding]:
         yield from _neutron(config, region)
         return
     try:
-        inventory = SqlInventory(configured_engine(config))
+        engine = configured_engine(config)
+        inventory = SqlInventory(engine)
     except (SecretRefused, ValueError) as error:
         yield Finding(Severity.WRONG, "inventory", str(error))
         return
     try:
+        try_database(engine, "doctor")  # a database that only answers would hold every change
         yield from _outbox(inventory, region)
     except DatabaseAway as away:
         yield Finding(Severity.WRONG, "inventory", str(away))
