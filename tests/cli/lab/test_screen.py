@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.lab import screen
-from holdfast.cli.lab.command import _guide, _welcome
+from holdfast.cli.lab.command import _guide, _typed, _welcome
 from holdfast.cli.status.view import StatusView
 from holdfast.lab.fleet import layout
 from holdfast.runtime.daemon.process import descendants
@@ -46,8 +46,20 @@ def test_every_command_of_the_guide_fits_80_columns_and_can_be_typed() -> None:
         assert sum(f"  {command} " in line for line in lines) == 10
 
 
+def test_commands_name_a_lab_in_another_folder_and_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["holdfast"])
+    monkeypatch.setattr("shutil.which", lambda _name: "holdfast")
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert _typed(tmp_path / ".holdfast") == "holdfast"
+    assert _typed(Path("/tmp/a lab")) == "holdfast --lab '/tmp/a lab'"
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert _typed(tmp_path / ".holdfast") == "sudo holdfast"
+
+
 def test_the_welcome_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    _welcome("127.0.0.1:9620")
+    _welcome("holdfast", "127.0.0.1:9620")
     shown = capsys.readouterr().err
     assert "Dashboard: http://127.0.0.1:9620/" in shown
     assert max(map(len, shown.splitlines())) <= 80

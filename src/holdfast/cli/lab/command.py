@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -104,11 +105,11 @@ def _run(folder: Path, config_file: str | None, hosts: int, dashboard: str | Non
         message = f"the lab's files cannot be written to {base}: {error.strerror}; name another folder with --dir"
         raise click.ClickException(message) from error
     if not screen.wanted():
-        _run_fleet(base, config_file, address, ready=partial(_welcome, address))
+        _run_fleet(base, config_file, address, ready=partial(_welcome, _typed(base), address))
     config = ["--config", config_file] if config_file else []
     words = ["lab", "up", "--prepared", "--dir", str(base), "--dashboard", address, *config]
     command = [sys.executable, "-P", "-m", "holdfast.cli", *words]
-    raise click.exceptions.Exit(screen.run(base, command, partial(_welcome, address)))
+    raise click.exceptions.Exit(screen.run(base, command, partial(_welcome, _typed(base), address)))
 
 
 def _run_fleet(
@@ -151,11 +152,11 @@ _GUIDE: tuple[tuple[str, str], ...] = (
 )
 
 
-def _welcome(dashboard: str, _paths: RolePaths | None = None) -> None:
+def _welcome(typed: str, dashboard: str, _paths: RolePaths | None = None) -> None:
     shown = "The dashboard needs the extra api: pip install 'holdfast[api]'"
     if dashboard != "off" or find_spec("litestar") is not None:
         shown = f"Dashboard: http://{dashboard}/" if dashboard != "off" else "The dashboard is off."
-    guide = "\n".join(_guide(_typed()))
+    guide = "\n".join(_guide(typed))
     click.echo(
         f"""
 {shown}
@@ -166,18 +167,20 @@ In another terminal, in this folder:
 
 {guide}
 
-Ctrl-C, or {_typed()} lab down, stops everything.
+Ctrl-C, or {typed} lab down, stops everything.
 """,
         err=True,
     )
 
 
-def _typed() -> str:
-    """Return the command as it can be typed in this folder."""
+def _typed(base: Path) -> str:
+    """Return the command as it can be typed in this folder, for the lab there or in another one."""
     own = Path(sys.argv[0])
-    if own.name != "holdfast" or shutil.which("holdfast") == str(own):
-        return "holdfast"
-    return os.path.relpath(own)
+    command = "holdfast" if own.name != "holdfast" or shutil.which("holdfast") == str(own) else os.path.relpath(own)
+    if base != Path(LAB_FOLDER).absolute():
+        command += f" --lab {shlex.quote(str(base))}"
+    belongs_to_root = os.geteuid() == 0 and "SUDO_UID" in os.environ
+    return f"sudo {command}" if belongs_to_root else command
 
 
 def _guide(command: str) -> Iterator[str]:
