@@ -47,12 +47,14 @@ def test_what_is_written_is_for_its_owner(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         write_atomically(tmp_path / "epoch", b"x")
-        with_log = DecisionLog(tmp_path, "syncer")
+        with_log = DecisionLog(tmp_path / "decisions", "syncer")
         with_log.write([decision(NOW)])
         with_log.close()
     finally:
         os.umask(before)
-    assert {stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {0o600}
+    written = [tmp_path / "epoch", *(tmp_path / "decisions").iterdir()]
+    assert {stat.S_IMODE(one.stat().st_mode) for one in written} == {0o600}
+    assert stat.S_IMODE((tmp_path / "decisions").stat().st_mode) == 0o700
 
 
 def test_board_and_journal_do_not_follow_links(tmp_path: Path, victim: Path) -> None:

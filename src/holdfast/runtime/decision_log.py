@@ -84,7 +84,7 @@ class DecisionLog:
 
     def _open(self, fits: int) -> None:
         self.close()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths = segments(self._folder, self._worker)
         if paths and paths[-1].stat().st_size + fits <= self._file_bytes:
             path = paths[-1]

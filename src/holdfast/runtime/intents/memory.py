@@ -101,7 +101,7 @@ class PauseMemory:
             return Bad(str(self._path).encode(), BadReason.WRONG_SHAPE, shortened(str(error)))
 
     def _write(self, pauses: list[Intent]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(self._path, msgspec.json.encode(pauses))
 
 

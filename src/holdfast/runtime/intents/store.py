@@ -75,7 +75,7 @@ class FileIntents:
 
     def _write(self, intents: dict[IntentName, Intent]) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._path, msgspec.json.encode(list(intents.values())))
         except OSError as error:
             raise Declined(f"not done, because {self._path} cannot be written: {error.strerror}") from error
