@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -34,3 +36,11 @@ def test_a_misspelt_path_is_named_with_the_nearest() -> None:
     result = CliRunner().invoke(main, ["explain", "schema", "server.tll"])
     assert result.exit_code == 1
     assert "the configuration has no server.tll; did you mean server.ttl?" in result.stderr
+
+
+def test_a_document_has_the_same_as_the_page() -> None:
+    result = CliRunner().invoke(main, ["explain", "schema", "server", "-o", "json"])
+    found = json.loads(result.stdout)
+    assert found["path"] == "server"
+    assert "server.ttl" in found["below"]
+    assert found["description"]

@@ -106,7 +106,11 @@ def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | 
     if to is not None and kind != "flow":
         raise click.UsageError(f"unexpected argument {to!r}: only a flow takes TO")
     if kind == SCHEMA:
-        _print(schema.lines(name))
+        topic = schema.topic(name)
+        if output in DOCUMENTS:
+            print_document(topic, output)
+        else:
+            _print(schema.lines(topic))
         return
     found = query(kind, name, to, seen_from, runtime)
     if output in DOCUMENTS:

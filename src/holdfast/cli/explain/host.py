@@ -20,7 +20,7 @@ from holdfast.cli.common.control_socket import (
     workers,
     workers_named,
 )
-from holdfast.cli.common.format import release_rows, row, short
+from holdfast.cli.common.format import counted, release_rows, row, short
 from holdfast.cli.daemons.agent import ROLE, WORKER
 from holdfast.model.base.region import shown_source
 from holdfast.runtime.control import Request
@@ -104,7 +104,7 @@ def _headline(one: dict[str, Any]) -> str:
     if agent is not None and agent["self"]:
         if agent.get("routing") == "bgp":
             return f"{name} is this host; its agent programs its own endpoints, and BGP distributes their routes."
-        return f"{name} is this host; its agent has {agent['counts'].get('peers', 0):,} peers."
+        return f"{name} is this host; its agent has {counted(agent['counts'].get('peers', 0), 'peer')}."
     if fleet is not None and not fleet["known"]:
         return f"{name} is not in the store: it is not in the inventory, or not synced yet."
     if agent is not None and agent["peer"] is not None:
@@ -116,7 +116,8 @@ def _headline(one: dict[str, Any]) -> str:
 
 def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
     if fleet["known"]:
-        yield row("STORE", f"{', '.join(fleet['addresses']) or 'no address'}; {fleet['endpoints']:,} endpoints")
+        addresses = ", ".join(fleet["addresses"]) or "no address"
+        yield row("STORE", f"{addresses}; {counted(fleet['endpoints'], 'endpoint')}")
     yield row("AGENT", _last_report(fleet) + ("" if fleet["alive"] else "; routes to its endpoints stay"))
     report = fleet["report"]
     if report is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import TypedDict
 
 import click
 
@@ -14,20 +15,34 @@ from holdfast.config.schema.scalars import closest
 _HEADING = re.compile(r"^##+ `([^`]+)`")
 
 
-def lines(path: str) -> Iterator[str]:
-    """Yield the description of a path such as `store.ttl`, `balancer.frontends.web.pools` or `balancer`."""
+class Topic(TypedDict):
+    """Description of a section or field, as `-o json` prints it."""
+
+    path: str
+    description: list[str]
+    below: list[str]
+    """Paths of what the section has."""
+
+
+def topic(path: str) -> Topic:
+    """Return the description of a path such as `store.ttl`, `balancer.frontends.web.pools` or `balancer`."""
     wanted = path.replace("-", "_").strip(".")
     topics = _topics()
-    found = next((topic for topic in topics if _pattern(topic).fullmatch(wanted)), None)
+    found = next((one for one in topics if _pattern(one).fullmatch(wanted)), None)
     if found is None:
         raise click.ClickException(f"the configuration has no {path}{closest(wanted, list(topics))}")
-    yield found
-    yield from (line.replace("**", "").replace("`", "") for line in topics[found])
-    below = [topic for topic in topics if topic.startswith(f"{found}.") and topic.count(".") == found.count(".") + 1]
-    if below:
+    below = [one for one in topics if one.startswith(f"{found}.") and one.count(".") == found.count(".") + 1]
+    description = [line.replace("**", "").replace("`", "") for line in topics[found]]
+    return Topic(path=found, description=description, below=below)
+
+
+def lines(topic: Topic) -> Iterator[str]:
+    yield topic["path"]
+    yield from topic["description"]
+    if topic["below"]:
         yield ""
         yield "Below it:"
-        yield from (f"  {topic}" for topic in below)
+        yield from (f"  {path}" for path in topic["below"])
 
 
 @cache
