@@ -12,6 +12,7 @@ import click
 from holdfast.cli.change.intents import any_server, reason_flag, within_flag
 from holdfast.cli.common.completion import complete_name
 from holdfast.cli.common.control_socket import CannotTell, request_change, runtime_flag, send_store_query
+from holdfast.cli.common.format import counted
 
 _POLL_S = 1.0
 
@@ -72,5 +73,5 @@ def _wait(runtime: Path, server: str, host: str) -> None:
 
 def flows_left(drain: dict[str, Any]) -> str:
     """Describe the flows that are left, and the balancers that have not counted them yet; empty when none is. Pure."""
-    left = [f"{flows:,} flows at {name}" for name, flows in sorted(drain["flows"].items()) if flows]
+    left = [f"{counted(flows, 'flow')} at {name}" for name, flows in sorted(drain["flows"].items()) if flows]
     return ", ".join([*left, *(f"{name} has not counted yet" for name in drain["waiting"])])
