@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.real.processes import tool, wait_until
+from holdfast.testing.real.processes import reserved_ports, tool, wait_until
 
 FLAGS = (
     "--headless=new",
@@ -41,9 +41,8 @@ class Browser:
     """One window. Use it as a context manager."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port: int = free.getsockname()[1]
+        self._held = contextlib.ExitStack()
+        (self._port,) = self._held.enter_context(reserved_ports(1))
         self._profile = folder / "profile"
         # Proxies of the environment would take even loopback.
         environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
@@ -60,12 +59,13 @@ class Browser:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        try:
-            if self._session:
-                self._call("DELETE", f"/session/{self._session}")
-        finally:
-            self._driver.terminate()
-            self._driver.wait(30)
+        with self._held:
+            try:
+                if self._session:
+                    self._call("DELETE", f"/session/{self._session}")
+            finally:
+                self._driver.terminate()
+                self._driver.wait(30)
 
     def open(self, url: str) -> None:
         self._do("POST", "url", {"url": url})

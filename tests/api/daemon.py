@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.testing.real.etcd import EtcdCluster
-from holdfast.testing.real.processes import tool, wait_until
+from holdfast.testing.real.processes import reserved_ports, tool, wait_until
 
 
 def put(etcd: EtcdCluster, key: bytes, value: bytes) -> None:
@@ -37,9 +37,10 @@ class ApiDaemon:
         headers: dict[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        # Held: a connection to a free port may be given that port as its source, and hear itself, and then the server
+        # cannot have the port for a minute.
+        self._held = contextlib.ExitStack()
+        (self.port,) = self._held.enter_context(reserved_ports(1))
         self.runtime = folder / "run"
         self._log = folder / "log"
         self._trust, self._headers = trust, headers or {}
@@ -65,8 +66,9 @@ class ApiDaemon:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._process.terminate()
-        self._process.wait(30)
+        with self._held:
+            self._process.terminate()
+            self._process.wait(30)
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
@@ -96,6 +98,5 @@ class ApiDaemon:
         assert self._process.poll() is None, self.log()
         try:
             return 200 in (self.get("/follower")[0], self.get("/leader")[0])
-        except (OSError, http.client.BadStatusLine):
-            # Nobody listens yet. A connection to a free port may be given that port as its source, and hear itself.
-            return False
+        except OSError:
+            return False  # nobody listens yet

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import urllib.parse
@@ -32,7 +31,7 @@ from holdfast.lab.fleet import layout, seed
 from holdfast.lab.scenes.stage import Lab
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.fakes.dataplane import FakeDataplane
-from holdfast.testing.real.processes import tool, wait_until
+from holdfast.testing.real.processes import reserved_ports, tool, wait_until
 from tests.lab.harness import needs_etcd
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "holdfast.json"
@@ -80,9 +79,11 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, jobs: Mapping[str, Sequence[str]]) -> Iterator[Prometheus]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with reserved_ports(1) as (port,):
+        yield from _prometheus(folder, jobs, f"127.0.0.1:{port}")
+
+
+def _prometheus(folder: Path, jobs: Mapping[str, Sequence[str]], address: str) -> Iterator[Prometheus]:
     scraped = [{"job_name": job, "static_configs": [{"targets": list(targets)}]} for job, targets in jobs.items()]
     settings = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": scraped}
     (folder / "prometheus.yaml").write_text(json.dumps(settings), encoding="utf-8")
