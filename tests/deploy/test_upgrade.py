@@ -1,8 +1,7 @@
 """Rolling upgrade and back: the version before and this one side by side, while the inventory changes and flows go on.
 
 The version before is the last tag on an earlier commit, or the commit that HOLDFAST_UPGRADE_FROM names. Until there is
-a tag, a commit from before the packages stands in for it. It runs with the packages of this version: only Holdfast
-differs.
+a tag, an earlier commit of 0.1.0 stands in for it. It runs with the packages of this version: only Holdfast differs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.e2e.balancer_harness import VIP, failures, stage, wait
 from tests.e2e.inventory_hosts import HOSTS, PLACED
 from tests.house import repository
 
-BEFORE_THE_FIRST_TAG = "ef43c2c74deaf815f3a8c377c8753a08065a2558"
+BEFORE_THE_FIRST_TAG = "698ff3060e3c03f152ff27a309683c0c8c58803e"
 SERVERS, AGENTS = 2, 3
 STANDING = 6
 """Workloads that no change is about: nothing of them may be missed for a moment."""
