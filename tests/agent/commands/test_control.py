@@ -148,7 +148,7 @@ def test_the_own_host_is_explained_with_its_endpoints(tmp_path: Path) -> None:
         fleet.write(fleet.runs("v", ME, "10.65.0.9/32"))
         await asked.start()
         told = await asked.explain(ME)
-        assert told.startswith("me is this host; its agent has 1 peers.")
+        assert told.startswith("me is this host; its agent has 1 peer.")
         assert "ENDPOINT    me-holdfast-v-eth0: up" in told
 
     play(scene, tmp_path)
